@@ -1,0 +1,266 @@
+"""The control entries of a delayed stream: what leaders, operators and views write beside the jobs themselves.
+
+Wire forms are in docs/protocol.md. Reading is lenient in one way only: an entry that is not well formed has no
+effect (`read_control` gives None), because a fold must agree with every other fold, whatever is in the log.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Position(NamedTuple):
+    """Where an entry stands in its stream: the message's offset, and the entry's index within the message."""
+
+    offset: int
+    index: int
+
+    @property
+    def id(self) -> str:
+        """The identity of an entry that first appeared here: "1234", or "1234:7" within an array."""
+        return str(self.offset) if self.index == 0 else f"{self.offset}:{self.index}"
+
+
+def foreign_id(epoch: str, entry: str) -> str:
+    """The identity, in another incarnation of the stream, of an entry that first appeared in `epoch`."""
+    return entry if "/" in entry else f"{epoch}/{entry}"
+
+
+class Op(enum.StrEnum):
+    """What a command asks for."""
+
+    DELETE = "delete"
+    TRIGGER = "trigger"
+    RESCHEDULE = "reschedule"
+    KILL = "kill"
+
+
+class Verdict(enum.StrEnum):
+    """What the fold says of one target of a command."""
+
+    DONE = "done"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+
+
+class How(enum.StrEnum):
+    """Why an entry left the set, as a `settled` entry says it."""
+
+    ENQUEUED = "enqueued"
+    KILLED = "killed"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+
+
+CLAIMED_HOWS = frozenset({How.ENQUEUED, How.KILLED})
+"""Settlements of what was claimed and published; the others need a current term and an unclaimed entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMark:
+    """Names this incarnation of the stream; the first one wins."""
+
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A candidate's bid to lead under number `n`."""
+
+    epoch: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The leader of term `n` is about to publish these entries."""
+
+    epoch: str
+    n: int
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """These entries are over. `revs` (aligned with `entries`) is required for `expired` and `dropped`."""
+
+    epoch: str
+    n: int
+    entries: tuple[str, ...]
+    how: How
+    revs: tuple[Position, ...] = ()
+
+
+class Target(NamedTuple):
+    """What a command points at: a jid, and one entry of it (None: its newest)."""
+
+    jid: str
+    entry: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An operator's wish, judged by the fold. `at` and `due` are seconds since 1970."""
+
+    uuid: str
+    op: Op
+    targets: tuple[Target, ...]
+    at: float
+    by: str = ""
+    epoch: str | None = None
+    due: float | None = None
+    error_class: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An entry of an earlier incarnation, appended again under its old identity."""
+
+    id: str
+    due: float | None
+    bury: bool
+
+
+Control = EpochMark | Term | Claimed | Settled | Command | Again
+
+CONTROL_TYPES = frozenset({"epoch", "term", "claimed", "settled", "command", "again", "marker", "carry", "tick"})
+
+
+def read_control(value: Mapping[str, Any]) -> Control | None:
+    """The control entry that `value` is, or None where it is none or is not well formed."""
+    reader = _READERS.get(value.get("type", ""))
+    try:
+        return reader(value) if reader else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError
+    number = float(value)
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError
+    return number
+
+
+def _ids(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError
+    return tuple(_text(item) for item in value)
+
+
+def _epoch(value: Mapping[str, Any]) -> EpochMark:
+    return EpochMark(_text(value["epoch"]))
+
+
+def _term(value: Mapping[str, Any]) -> Term:
+    return Term(_text(value["epoch"]), _whole(value["n"]))
+
+
+def _claimed(value: Mapping[str, Any]) -> Claimed:
+    return Claimed(_text(value["epoch"]), _whole(value["n"]), _ids(value["entries"]))
+
+
+def _settled(value: Mapping[str, Any]) -> Settled:
+    entries, how = _ids(value["entries"]), How(value["how"])
+    revs = tuple(Position(_whole(offset), _whole(index)) for offset, index in value.get("revs", ()))
+    if how not in CLAIMED_HOWS and len(revs) != len(entries):
+        raise ValueError
+    return Settled(_text(value["epoch"]), _whole(value["n"]), entries, how, revs)
+
+
+def _target(value: Mapping[str, Any]) -> Target:
+    entry = value.get("entry")
+    return Target(_text(value["jid"]), None if entry is None else str(entry))
+
+
+def _command(value: Mapping[str, Any]) -> Command:
+    op = Op(value["op"])
+    due = value.get("due")
+    if op is Op.RESCHEDULE and due is None:
+        raise ValueError
+    return Command(
+        uuid=_text(value["uuid"]),
+        op=op,
+        targets=tuple(_target(item) for item in value["entries"]),
+        at=_number(value["at"]),
+        by=str(value.get("by", "")),
+        epoch=None if value.get("epoch") is None else _text(value["epoch"]),
+        due=None if due is None else _number(due),
+        error_class=None if value.get("error_class") is None else _text(value["error_class"]),
+        error_message=None if value.get("error_message") is None else _text(value["error_message"]),
+    )
+
+
+def _again(value: Mapping[str, Any]) -> Again:
+    id_ = _text(value["id"])
+    if "/" not in id_:
+        raise ValueError
+    due = value.get("due")
+    return Again(id_, None if due is None else _number(due), value.get("bury") is True)
+
+
+_READERS: Mapping[str, Any] = {
+    "epoch": _epoch,
+    "term": _term,
+    "claimed": _claimed,
+    "settled": _settled,
+    "command": _command,
+    "again": _again,
+}
+
+
+def write_epoch(epoch: str, *, at: float) -> dict[str, Any]:
+    """The entry that names an incarnation."""
+    return {"type": "epoch", "epoch": epoch, "at": at}
+
+
+def write_term(epoch: str, n: int, *, by: str, at: float) -> dict[str, Any]:
+    """The entry by which a candidate bids for term `n`."""
+    return {"type": "term", "epoch": epoch, "n": n, "by": by, "at": at}
+
+
+def write_claimed(epoch: str, n: int, entries: Sequence[str]) -> dict[str, Any]:
+    """The entry by which the leader of term `n` claims."""
+    return {"type": "claimed", "epoch": epoch, "n": n, "entries": list(entries)}
+
+
+def write_settled(epoch: str, n: int, entries: Sequence[str], how: How, *, by: str, at: float) -> dict[str, Any]:
+    """The entry that says that claimed entries were published, confirmed and are over."""
+    return {"type": "settled", "epoch": epoch, "n": n, "entries": list(entries), "how": how, "by": by, "at": at}
+
+
+def write_command(command: Command) -> dict[str, Any]:
+    """The entry of an operator's command."""
+    fields: dict[str, Any] = {
+        "type": "command",
+        "uuid": command.uuid,
+        "op": command.op,
+        "entries": [{"jid": t.jid} if t.entry is None else {"jid": t.jid, "entry": t.entry} for t in command.targets],
+        "by": command.by,
+        "at": command.at,
+    }
+    optional = {
+        "epoch": command.epoch,
+        "due": command.due,
+        "error_class": command.error_class,
+        "error_message": command.error_message,
+    }
+    return fields | {name: value for name, value in optional.items() if value is not None}

@@ -1,0 +1,62 @@
+"""A loop that may be started and stopped any number of times."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+log = logging.getLogger("amqpjobs")
+
+
+class Service:
+    """Runs `run()` in a task between `start` and `stop`; both may be repeated, in any order.
+
+    A `run` that raises is logged, not lost: `failed` then holds the exception and `wait_failed` returns it, so that
+    a process can exit non-zero in place of idling as if healthy.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failed: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """The loop itself; ends by cancellation."""
+        raise TypeError(f"{type(self).__name__} has no run()")
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop is alive."""
+        return self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Start the loop unless it runs already."""
+        if self.running:
+            return
+        self.failed = None
+        self._task = asyncio.create_task(self._guard(), name=self.name)
+
+    async def stop(self) -> None:
+        """Cancel the loop and wait for its end; nothing to do when it never ran."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def wait_failed(self) -> BaseException | None:
+        """Wait until the loop ends by itself; its exception, or None."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        return self.failed
+
+    async def _guard(self) -> None:
+        try:
+            await self.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.failed = error
+            log.exception("%s stopped by an error", self.name)

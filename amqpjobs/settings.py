@@ -1,0 +1,103 @@
+"""Settings: environment variables `AMQPJOBS_*` over `amqpjobs.toml` in the working directory over defaults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from amqpjobs.model import names
+
+
+class StreamLimits(BaseModel):
+    """How long and how much a stream keeps. `max_age` is the broker's notation: `N[YMDhms]`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_age: str = Field(pattern=r"^[1-9][0-9]*[YMDhms]$")
+    max_bytes: int = Field(ge=4096)
+    segment_bytes: int = Field(default=64_000_000, ge=1024)
+
+
+_GB = 1_000_000_000
+_SMALL = 1_000_000
+
+DEFAULT_LIMITS: dict[str, StreamLimits] = {
+    names.SCHEDULED: StreamLimits(max_age="30D", max_bytes=100 * _GB),
+    names.RETRIES: StreamLimits(max_age="30D", max_bytes=20 * _GB),
+    names.DEAD: StreamLimits(max_age="180D", max_bytes=10 * _GB),
+    names.HEARTBEATS: StreamLimits(max_age="5m", max_bytes=100 * _SMALL, segment_bytes=_SMALL),
+    names.METRICS: StreamLimits(max_age="1825D", max_bytes=100 * _GB, segment_bytes=500_000_000),
+    names.EVENTS: StreamLimits(max_age="30D", max_bytes=20 * _GB),
+    names.CONTROLS: StreamLimits(max_age="1D", max_bytes=100 * _SMALL, segment_bytes=_SMALL),
+    names.CHECKPOINTS: StreamLimits(max_age="1D", max_bytes=_GB, segment_bytes=_SMALL),
+    names.AUDIT: StreamLimits(max_age="1825D", max_bytes=10 * _GB),
+}
+
+
+def _state_dir() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "amqpjobs"
+
+
+class Settings(BaseSettings):
+    """What every process of ours reads at its start. Nested values: `AMQPJOBS_STREAMS__RETRIES__MAX_AGE=…`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="AMQPJOBS_", env_nested_delimiter="__", toml_file="amqpjobs.toml", extra="forbid"
+    )
+
+    url: str = Field(default="amqp://guest:guest@127.0.0.1:5672/", repr=False)
+    stream_url: str | None = Field(default=None, repr=False)
+    management_url: str | None = Field(default=None, repr=False)
+    state_dir: Path = Field(default_factory=_state_dir)
+    heartbeat: int = Field(default=10, ge=1, le=3600)
+    """AMQP heartbeat in seconds: a half-open connection is noticed after three."""
+    publish_timeout: float = Field(default=10.0, gt=0)
+    """Seconds a client waits for a confirm, the broker's absence included."""
+    metrics_window: float = Field(default=72 * 3600.0, gt=0)
+    """Seconds of metrics that a dashboard reads back when it starts without a view of its own."""
+    streams: dict[str, dict[str, str | int]] = Field(default_factory=dict)
+    """Overrides of the streams' limits, by stream."""
+    tag: str = "production"
+    """The third part of a process's identity, `hostname:pid:tag`."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then the file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    def limits(self, stream: str) -> StreamLimits:
+        """The limits of one stream: the defaults with this setting's overrides."""
+        return DEFAULT_LIMITS[stream].model_copy(update={}) if stream not in self.streams else StreamLimits(
+            **{**DEFAULT_LIMITS[stream].model_dump(), **self.streams[stream]}  # type: ignore[arg-type]
+        )
+
+
+_UNITS = {"Y": 365 * 86400.0, "M": 30 * 86400.0, "D": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def age_seconds(max_age: str) -> float:
+    """Seconds of a broker age such as `30D` (a month is 30 days, a year 365, as RabbitMQ counts)."""
+    return int(max_age[:-1]) * _UNITS[max_age[-1]]
+
+
+def redact(url: str) -> str:
+    """The address without user and password, for logs and pages."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "<unreadable address>"
+    return urlunsplit((parts.scheme, host + port, parts.path, "", ""))

@@ -1,0 +1,1 @@
+"""All that touches the broker: topology, connection, publisher, reader, view store. The only importer of aio_pika."""

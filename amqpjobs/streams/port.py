@@ -1,0 +1,186 @@
+"""The port: what the rest of the product asks of an AMQP connection, whatever drives it.
+
+`amqpjobs.streams.aio` (aio-pika) is one driver behind it; another must pass the same conformance suite
+(tests/conformance). A connection lives once: when it is lost, everything opened on it is lost too, every
+call on it raises `ConnectionLost`, and its owner opens another (`amqpjobs.streams.link`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The AMQP properties that we read and write. Headers are scalars only: a stream on 3.10 loses the rest."""
+
+    message_id: str | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = "application/json"
+    content_encoding: str | None = None
+    priority: int | None = None
+    type: str | None = None
+    headers: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One message as it came. `offset` is set when it came from a stream. `tag` is good on its consumer only."""
+
+    body: bytes
+    tag: int
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    properties: Properties
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message to publish; always persistent."""
+
+    body: bytes
+    exchange: str
+    routing_key: str
+    properties: Properties = field(default_factory=Properties)
+
+
+@dataclass(frozen=True, slots=True)
+class FromTime:
+    """Read a stream from the first chunk that arrived at or after `at` (seconds since 1970; earlier ones may come)."""
+
+    at: float
+
+
+Start = int | str | FromTime
+"""Where a stream reader starts: an offset (inclusive), "first", "last" (chunk), "next", or a time."""
+
+Handler = Callable[[Incoming], None]
+"""Called on the event loop, in order, for each message. It must be quick and must not raise."""
+
+
+class Publisher(Protocol):
+    """A channel in confirm mode. Safe for many tasks at once."""
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done, with the reason as its exception, when the channel is gone."""
+        ...
+
+    async def publish(self, message: Outgoing, *, mandatory: bool = True) -> None:
+        """Publish and wait for the confirm.
+
+        Raises Unroutable (returned), Nacked, TooLarge (nothing sent), Refused (channel closed by the broker with
+        403, 404 or 406), ConnectionLost (unknown whether it arrived). Cancelling the call leaves that unknown too.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the channel; safe to repeat."""
+        ...
+
+
+class Consumer(Protocol):
+    """A subscription on a channel of its own."""
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done, with the reason as its exception, when no further message will come (also by `cancel`: no exception)."""
+        ...
+
+    def ack(self, tag: int, *, multiple: bool = False) -> None:
+        """Acknowledge; queued for sending, never waits. On a lost channel it does nothing: the broker gives it again."""
+        ...
+
+    def nack(self, tag: int, *, requeue: bool = True) -> None:
+        """Give a message back, or drop it to the dead-letter exchange. Never on a stream (it kills a 3.10 connection)."""
+        ...
+
+    async def cancel(self) -> None:
+        """Stop deliveries, keeping the channel for acks of what is out; safe to repeat."""
+        ...
+
+    async def close(self) -> None:
+        """Close the channel: what is unacked goes back to its queue; safe to repeat."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What a passive declare tells: `ready` excludes what is unacked; on a stream it lags and over-counts."""
+
+    ready: int
+    consumers: int
+
+
+class Connection(Protocol):
+    """One AMQP connection."""
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done, with the reason as its exception, when the connection is gone."""
+        ...
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no publishes now (memory or disk alarm), or None."""
+        ...
+
+    @property
+    def server(self) -> Mapping[str, str]:
+        """What the broker says of itself: product, version, cluster_name where it tells."""
+        ...
+
+    async def publisher(self) -> Publisher:
+        """Open a channel for publishing with confirms."""
+        ...
+
+    async def consume(
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        exclusive: bool = False,
+        priority: int | None = None,
+    ) -> Consumer:
+        """Consume from a queue by its broker name. Raises NotFound, AccessRefused (exclusive taken), ConnectionLost."""
+        ...
+
+    async def read(self, stream: str, handler: Handler, *, start: Start, prefetch: int = 1000) -> Consumer:
+        """Read a stream. Every message must be acked in time (acks only return credit). Use a connection without jobs:
+
+        some mistakes on a stream close the whole connection.
+        """
+        ...
+
+    async def passive(self, queue: str) -> QueueState | None:
+        """Ask whether a queue or stream exists and how full it is; None when it does not. On a throw-away channel."""
+        ...
+
+    async def declare_queue(self, name: str, arguments: Mapping[str, Scalar]) -> None:
+        """Declare a durable queue. Raises PreconditionFailed naming the argument that differs, AccessRefused."""
+        ...
+
+    async def declare_exchange(self, name: str, kind: str) -> None:
+        """Declare a durable exchange (passive first, like all declarations)."""
+        ...
+
+    async def bind(self, queue: str, exchange: str, routing_key: str) -> None:
+        """Bind a queue to an exchange."""
+        ...
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue or stream and all that is in it."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection; safe to repeat."""
+        ...

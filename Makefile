@@ -1,0 +1,42 @@
+# What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lock
+
+PYTHON_IN_VENV := .venv/bin/python
+
+help:
+	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address"
+	@echo "make test     the whole test suite, on a real broker"
+	@echo "make check    ruff, mypy and the import contracts"
+	@echo "make setup    only prepare .venv"
+	@echo "make format   let ruff format the code"
+	@echo "make lock     resolve the dependencies anew into requirements.lock"
+
+setup:
+	@scripts/setup
+
+demo:
+	@scripts/setup demo
+	@exec $(PYTHON_IN_VENV) -m amqpjobs.demo
+
+test:
+	@scripts/setup test
+	@$(PYTHON_IN_VENV) -m pytest $(PYTEST)
+
+check:
+	@scripts/setup
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+
+format:
+	@scripts/setup
+	@.venv/bin/ruff check --fix
+	@.venv/bin/ruff format
+
+lock:
+	@scripts/setup
+	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --upgrade --output-file requirements.lock

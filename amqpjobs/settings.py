@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from amqpjobs.model import names
@@ -79,9 +80,18 @@ class Settings(BaseSettings):
 
     def limits(self, stream: str) -> StreamLimits:
         """The limits of one stream: the defaults with this setting's overrides."""
-        return DEFAULT_LIMITS[stream].model_copy(update={}) if stream not in self.streams else StreamLimits(
-            **{**DEFAULT_LIMITS[stream].model_dump(), **self.streams[stream]}  # type: ignore[arg-type]
-        )
+        overrides = self.streams.get(stream, {})
+        return StreamLimits.model_validate(DEFAULT_LIMITS[stream].model_dump() | overrides)
+
+    @model_validator(mode="after")
+    def _check_streams(self) -> Settings:
+        """A limit of a stream that does not exist, or that the broker would not take, is an error at the start."""
+        unknown = sorted(set(self.streams) - set(DEFAULT_LIMITS))
+        if unknown:
+            raise ValueError(f"no such stream: {', '.join(unknown)}; there are {', '.join(DEFAULT_LIMITS)}")
+        for stream in self.streams:
+            self.limits(stream)
+        return self
 
 
 _UNITS = {"Y": 365 * 86400.0, "M": 30 * 86400.0, "D": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -101,3 +111,15 @@ def redact(url: str) -> str:
     except ValueError:
         return "<unreadable address>"
     return urlunsplit((parts.scheme, host + port, parts.path, "", ""))
+
+
+def load() -> Settings:
+    """The settings of this process; exits with 2 and a line for each value that cannot be read."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "__".join(str(part) for part in problem["loc"])
+            # the value itself stays out: it may be a password
+            sys.stderr.write(f"AMQPJOBS_{name.upper()} (or {name} in amqpjobs.toml): {problem['msg']}\n")
+        raise SystemExit(2) from None

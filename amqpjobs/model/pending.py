@@ -50,11 +50,17 @@ class Pending:
 
 
 class Facts(NamedTuple):
-    """What a fold knows of its stream as a whole. `log_time` is the greatest `at` of a command so far."""
+    """What a fold knows of its stream as a whole.
+
+    `leader` names the process of the current term; `log_time` is the greatest `at` of a command so far. `headless`:
+    the first message that this fold saw was not the stream's first, retention had taken its head.
+    """
 
     epoch: str | None = None
     term: Claim | None = None
+    leader: str = ""
     log_time: float = 0.0
+    headless: bool | None = None
 
 
 class Store(Protocol):
@@ -82,6 +88,10 @@ class Store(Protocol):
 
     def put(self, entry: Pending) -> None:
         """Insert or replace by identity."""
+        ...
+
+    def change(self, entry: Pending) -> None:
+        """Update position, revision, due time, goal, fault and claim of an entry that is there; its body stays."""
         ...
 
     def remove(self, id_: str) -> None:
@@ -145,6 +155,10 @@ class MemoryStore:
 
     def put(self, entry: Pending) -> None:
         """Insert or replace by identity."""
+        self._entries[entry.id] = entry
+
+    def change(self, entry: Pending) -> None:
+        """Update what may change of an entry that is there."""
         self._entries[entry.id] = entry
 
     def remove(self, id_: str) -> None:

@@ -6,6 +6,7 @@ effect (`read_control` gives None), because a fold must agree with every other f
 
 from __future__ import annotations
 
+import base64
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,10 +69,11 @@ class EpochMark:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A candidate's bid to lead under number `n`."""
+    """A candidate's bid to lead under number `n`; `by` names its process for people."""
 
     epoch: str
     n: int
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +123,28 @@ class Again:
     """An entry of an earlier incarnation, appended again under its old identity."""
 
     id: str
+    jid: str
     due: float | None
     bury: bool
+    fault: tuple[str, str] | None
+    body: bytes
 
 
 Control = EpochMark | Term | Claimed | Settled | Command | Again
 
-CONTROL_TYPES = frozenset({"epoch", "term", "claimed", "settled", "command", "again", "marker", "carry", "tick"})
+CONTROL_TYPES = frozenset({"epoch", "term", "claimed", "settled", "command", "again", "marker"})
+
+
+MAX_NUMBER = 2**63 - 1
+"""The greatest term, sequence number and offset: SQLite keeps no greater integer."""
+
+
+def read_source(first: Any) -> tuple[str, int] | None:
+    """`from` and `seq` of a message of ours, told by its first entry; None of any other."""
+    try:
+        return _text(first["from"]), _whole(first["seq"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None
 
 
 def read_control(value: Mapping[str, Any]) -> Control | None:
@@ -139,15 +156,24 @@ def read_control(value: Mapping[str, Any]) -> Control | None:
         return None
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
+def _line(value: object) -> str:
+    if not isinstance(value, str):
         raise TypeError
+    value.encode()  # a lone surrogate would stop SQLite, and with it every view, for ever
     return value
+
+
+def _text(value: object) -> str:
+    if not value:
+        raise ValueError
+    return _line(value)
 
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError
+    if not 0 <= value <= MAX_NUMBER:
+        raise ValueError
     return value
 
 
@@ -171,7 +197,7 @@ def _epoch(value: Mapping[str, Any]) -> EpochMark:
 
 
 def _term(value: Mapping[str, Any]) -> Term:
-    return Term(_text(value["epoch"]), _whole(value["n"]))
+    return Term(_text(value["epoch"]), _whole(value["n"]), _line(value.get("by", "")))
 
 
 def _claimed(value: Mapping[str, Any]) -> Claimed:
@@ -188,7 +214,7 @@ def _settled(value: Mapping[str, Any]) -> Settled:
 
 def _target(value: Mapping[str, Any]) -> Target:
     entry = value.get("entry")
-    return Target(_text(value["jid"]), None if entry is None else str(entry))
+    return Target(_text(value["jid"]), None if entry is None else _text(str(entry)))
 
 
 def _command(value: Mapping[str, Any]) -> Command:
@@ -201,7 +227,7 @@ def _command(value: Mapping[str, Any]) -> Command:
         op=op,
         targets=tuple(_target(item) for item in value["entries"]),
         at=_number(value["at"]),
-        by=str(value.get("by", "")),
+        by=_line(value.get("by", "")),
         epoch=None if value.get("epoch") is None else _text(value["epoch"]),
         due=None if due is None else _number(due),
         error_class=None if value.get("error_class") is None else _text(value["error_class"]),
@@ -213,8 +239,15 @@ def _again(value: Mapping[str, Any]) -> Again:
     id_ = _text(value["id"])
     if "/" not in id_:
         raise ValueError
-    due = value.get("due")
-    return Again(id_, None if due is None else _number(due), value.get("bury") is True)
+    due, fault = value.get("due"), value.get("fault")
+    return Again(
+        id=id_,
+        jid=_text(value["jid"]),
+        due=None if due is None else _number(due),
+        bury=value.get("bury") is True,
+        fault=None if fault is None else (_text(fault[0]), _line(fault[1])),
+        body=base64.b64decode(value["body_base64"]) if "body_base64" in value else _text(value["body"]).encode(),
+    )
 
 
 _READERS: Mapping[str, Any] = {
@@ -264,3 +297,14 @@ def write_command(command: Command) -> dict[str, Any]:
         "error_message": command.error_message,
     }
     return fields | {name: value for name, value in optional.items() if value is not None}
+
+
+def write_again(again: Again) -> dict[str, Any]:
+    """The entry that brings an earlier incarnation's entry over; its body as text, or base64 where it is none."""
+    fields: dict[str, Any] = {"type": "again", "id": again.id, "jid": again.jid, "due": again.due, "bury": again.bury}
+    if again.fault is not None:
+        fields["fault"] = list(again.fault)
+    try:
+        return fields | {"body": again.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return fields | {"body_base64": base64.b64encode(again.body).decode("ascii")}

@@ -1,0 +1,319 @@
+"""The one lenient reader. Total: each input is a job, an entry, or an `Unreadable` with the bytes; none raises."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from amqpjobs.model import fields, names, text
+from amqpjobs.model.fields import Problem
+from amqpjobs.model.messages import DEFAULT_RETRIES, DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
+from amqpjobs.model.reports import read_heartbeat, read_metric
+
+__all__ = [
+    "UNSET",
+    "Piece",
+    "Problem",
+    "pieces",
+    "read_dead",
+    "read_heartbeat",
+    "read_instant",
+    "read_job",
+    "read_metric",
+    "read_retry",
+    "read_scheduled",
+    "values",
+]
+
+MALFORMED = "Malformed"
+REJECTED = "Rejected"
+
+
+class _Unset:
+    """The type of UNSET."""
+
+
+UNSET: Final = _Unset()
+"""No value was given (None is one)."""
+
+read_instant = fields.instant
+
+
+class Piece(NamedTuple):
+    """One entry of a stream message: its place in the message, its bytes, its value."""
+
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody asks an entry for
+    raw: bytes
+    value: Any
+
+
+def pieces(body: bytes) -> list[Piece] | Unreadable:
+    """The entries of a stream message: one object, or an array of entries (an empty one is nothing)."""
+    try:
+        if text.bare(body)[:1] == b"[":
+            return [Piece(index, raw, value) for index, (raw, value) in enumerate(text.entries(body))]
+        value = text.parse(body, depth=text.ENTRY_DEPTH)
+    except text.NotJson as error:
+        return Unreadable(MALFORMED, f"not JSON: {error}", body)
+    if not isinstance(value, dict):
+        return Unreadable(MALFORMED, f"neither an object nor an array: {fields.shown(value)}", body)
+    return [Piece(0, text.bare(body), value)]
+
+
+def values(body: bytes) -> list[Any] | Unreadable:
+    """The values of the entries of a stream message, for streams whose bytes travel no further."""
+    try:
+        value = text.parse(body, depth=text.ENTRY_DEPTH)
+    except text.NotJson as error:
+        return Unreadable(MALFORMED, f"not JSON: {error}", body)
+    if isinstance(value, (dict, list)):
+        return value if isinstance(value, list) else [value]
+    return Unreadable(MALFORMED, f"neither an object nor an array: {fields.shown(value)}", body)
+
+
+_JOB_DEFAULTS: dict[str, Any] = {
+    "retry": DEFAULT_RETRIES,
+    "retry_count": 0,
+    "enqueued_at": None,
+    "backtrace": None,
+    "priority": None,
+    "timeout": None,
+    "retry_delays": None,
+    "min_backoff": None,
+    "max_backoff": None,
+    "expires_in": None,
+    "dead": True,
+    "track": False,
+    "key": None,
+    "meta": None,
+    "created_at": None,
+    "stall_count": 0,
+}
+
+_JOB_MEMBERS: dict[str, Callable[[Any], Any]] = {
+    "retry": fields.retries,
+    "retry_count": fields.count,
+    "enqueued_at": fields.instant_or_none,
+    "backtrace": fields.backtrace_lines,
+    "tags": fields.tags,
+    "priority": fields.priority,
+    "timeout": fields.duration,
+    "retry_delays": fields.waits,
+    "min_backoff": fields.wait,
+    "max_backoff": fields.wait,
+    "expires_in": fields.duration,
+    "dead": lambda value: value is not False,
+    "track": lambda value: value is True,
+    "key": fields.name,
+    "meta": fields.mapping,
+    "created_at": fields.instant_or_none,
+    "stall_count": fields.count,
+}
+"""How the members of a job are read that can have no fault worth refusing the job for."""
+
+
+def read_job(
+    raw: bytes, *, queue: str, jid: str, message_id: str | None = None, value: Any = UNSET
+) -> Job | Unreadable:
+    """A job as it came from `queue`; `jid` is its name when it and the message have none.
+
+    `value` is what `raw` was parsed to, when that was done already. A queue's name in the job that cannot be one is
+    not used: the job stays with the queue that it came from.
+    """
+    if value is UNSET:
+        try:
+            value = text.parse(raw)
+        except text.NotJson as error:
+            return Unreadable(MALFORMED, f"not JSON: {error}", raw, _first_name(message_id, jid), queue)
+    if not isinstance(value, dict):
+        problem = f"a job is an object, not {fields.shown(value)}"
+        return Unreadable(MALFORMED, problem, raw, _first_name(message_id, jid), queue)
+    named = value.get("queue")
+    kept = named if isinstance(named, str) and names.is_queue_name(named) else queue
+    return _job(raw, value, queue=kept, jid=_first_name(value.get("jid"), message_id, jid))
+
+
+def read_scheduled(piece: Piece, *, jid: str) -> ScheduledJob | Unreadable:
+    """An entry of `scheduled_jobs`; `jid` is its name when neither it nor its job has one."""
+    found = _entry(piece, jid, "scheduled_at")
+    if isinstance(found, Unreadable):
+        return found
+    job, job_raw, due = found
+    return ScheduledJob.trusted(
+        {
+            "jid": job.jid,
+            "due": due,
+            "reschedule": piece.value.get("reschedule") is True,
+            "job": job,
+            "job_raw": job_raw,
+            "raw": piece.raw,
+            "properties": fields.properties(piece.value.get("properties")),
+        }
+    )
+
+
+def read_retry(piece: Piece, *, jid: str) -> RetryEntry | Unreadable:
+    """An entry of `retries`; `jid` is its name when neither it nor its job has one."""
+    found = _entry(piece, jid, "retry_at")
+    if isinstance(found, Unreadable):
+        return found
+    job, job_raw, due = found
+    entry = piece.value
+    tried = fields.held(entry.get("retry_count"), 0, 1000)
+    return RetryEntry.trusted(
+        {
+            "jid": job.jid,
+            "due": due,
+            # without a count of its own, one more than its job's: otherwise it could fail for ever
+            "retry_count": min(job.retry_count + 1, 1000) if tried is None else tried,
+            "attempt": fields.whole(entry.get("attempt")),
+            "job": job,
+            "job_raw": job_raw,
+            **_failure(piece),
+        }
+    )
+
+
+def read_dead(piece: Piece, *, jid: str) -> DeadJob | Unreadable:
+    """An entry of `dead_jobs`: a dead job, or the record of bytes that could not be read (then `original` is set)."""
+    entry = piece.value
+    if not isinstance(entry, dict):
+        return _refused(piece, jid, "an entry is an object")
+    died_at = fields.instant(entry.get("died_at"))
+    if isinstance(died_at, Problem) and "died_at" not in entry and "job" not in entry and "class" in entry:
+        return _refused(piece, jid, "a worker rejected this job; nothing tells why", error_class=REJECTED)
+    if isinstance(died_at, Problem):
+        died_at = fields.instant(entry.get("failed_at"))
+    if isinstance(died_at, Problem):
+        return _refused(piece, jid, f"died_at: {fields.instant(entry.get('died_at'))}")
+    inner = _inner_job(piece, jid) if "job" in entry else None
+    original = _original(entry) if inner is None else None
+    if isinstance(inner, Unreadable):
+        return inner
+    if inner is None and original is None:
+        return _refused(piece, jid, "neither a job nor the bytes of one")
+    job, job_raw = inner or (None, None)
+    return DeadJob.trusted(
+        {
+            "jid": job.jid if job else _first_name(entry.get("jid"), jid),
+            "died_at": died_at,
+            "retry_count": fields.count(entry.get("retry_count")),
+            "job": job,
+            "job_raw": job_raw,
+            "original": original,
+            "queue": job.queue if job else fields.name(entry.get("queue")),
+            "origin": fields.name(entry.get("origin")),
+            **_failure(piece),
+        }
+    )
+
+
+def _entry(piece: Piece, jid: str, time_member: str) -> tuple[Job, bytes, float] | Unreadable:
+    """What the entries of both delayed streams have: a job, its bytes, and a time."""
+    if not isinstance(piece.value, dict):
+        return _refused(piece, jid, "an entry is an object")
+    inner = _inner_job(piece, jid)
+    if isinstance(inner, Unreadable):
+        return inner
+    due = fields.instant(piece.value.get(time_member))
+    if isinstance(due, Problem):
+        return _refused(piece, jid, f"{time_member}: {due}")
+    return *inner, due
+
+
+def _inner_job(piece: Piece, jid: str) -> tuple[Job, bytes] | Unreadable:
+    """The job in an entry and its bytes. It goes by the entry's jid, which may be the only one."""
+    value = piece.value.get("job")
+    if not isinstance(value, dict):
+        return _refused(piece, jid, f"its job is no object: {fields.shown(value)}")
+    raw = next(raw for name, raw in reversed(text.members(piece.raw)) if name == "job")
+    named = value.get("queue")
+    queue = names.DEFAULT_QUEUE if named is None else _queue_text(named)
+    job = _job(raw, value, queue=queue, jid=_first_name(piece.value.get("jid"), value.get("jid"), jid))
+    return _refused(piece, jid, job.error_message) if isinstance(job, Unreadable) else (job, raw)
+
+
+def _queue_text(value: Any) -> str:
+    """What is to be a queue's name, for `release` to judge: what is no text must not look like a good name."""
+    if isinstance(value, str):
+        return text.safe(value)
+    return fields.name(value) or f"not a name: {fields.shown(value)}"
+
+
+def _job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:
+    cls = value.get("class")
+    args = value.get("args", UNSET)
+    if not isinstance(cls, str):
+        return Unreadable(MALFORMED, f"class: {fields.shown(cls)} is no string", raw, jid, queue)
+    if args is UNSET:
+        args = []
+    elif not isinstance(args, (list, dict)):
+        problem = f"args: {fields.shown(args)} is neither a list nor an object"
+        return Unreadable(MALFORMED, problem, raw, jid, queue, text.safe(cls))
+    job = _JOB_DEFAULTS.copy()
+    for name, each in value.items():
+        read = _JOB_MEMBERS.get(name)
+        if read is not None:
+            job[name] = read(each)
+    job["jid"] = jid
+    job["cls"] = text.safe(cls)
+    job["args"] = args
+    job["queue"] = queue
+    job.setdefault("tags", [])
+    job["raw"] = text.bare(raw)
+    job["complete"] = value.get("jid") == jid and value.get("queue") == queue
+    return Job.trusted(job)
+
+
+def _failure(piece: Piece) -> dict[str, Any]:
+    """The members that entries of `retries` and of `dead_jobs` share."""
+    entry = piece.value
+    return {
+        "failed_at": fields.instant_or_none(entry.get("failed_at")),
+        "error_message": fields.words(entry.get("error_message")),
+        "error_class": fields.words(entry.get("error_class")),
+        "backtrace": fields.words_or_none(entry.get("backtrace")),
+        "worker_identity": fields.words_or_none(entry.get("worker_identity")),
+        "raw": piece.raw,
+        "properties": fields.properties(entry.get("properties")),
+    }
+
+
+def _original(entry: dict[str, Any]) -> bytes | None:
+    """The unreadable bytes that a record keeps, None when it keeps none."""
+    kept, encoded = entry.get("raw"), entry.get("raw_base64")
+    if isinstance(kept, str):
+        return kept.encode("utf-8", "surrogatepass")
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+
+
+def _refused(piece: Piece, jid: str, problem: str, *, error_class: str = MALFORMED) -> Unreadable:
+    """An entry that is none, with what can be told of its job."""
+    entry = piece.value if isinstance(piece.value, dict) else {}
+    inner = entry.get("job")
+    job = inner if isinstance(inner, dict) else entry
+    cls = job.get("class")
+    return Unreadable(
+        error_class,
+        problem,
+        piece.raw,
+        _first_name(entry.get("jid"), job.get("jid"), jid),
+        fields.name(job.get("queue")),
+        text.safe(cls) if isinstance(cls, str) else None,
+    )
+
+
+def _first_name(*candidates: Any) -> str:
+    """The first of the candidates that can be a jid; the last one is."""
+    for candidate in candidates:
+        found = fields.name(candidate)
+        if found is not None:
+            return found
+    return ""

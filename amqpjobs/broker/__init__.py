@@ -1,0 +1,1 @@
+"""A RabbitMQ of one's own: a private node as a child process, for `amqpjobs up`, `amqpjobs broker` and the tests."""

@@ -1,0 +1,224 @@
+"""The port over aiormq, the AMQP 0-9-1 driver under aio-pika. Its robust connections are not used.
+
+They replay subscriptions at the offset where they first began, and never replay a publish: `link` does better with
+connections that live once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import aiormq
+from aiormq.abc import AbstractChannel
+from yarl import URL
+
+from amqpjobs.settings import Settings, redact
+from amqpjobs.streams.aio_consumer import OFFSET_HEADER, AioConsumer
+from amqpjobs.streams.aio_publisher import CLOSE_SECONDS, AioPublisher, close_channel
+from amqpjobs.streams.errors import AccessRefused, BrokerError, NotFound
+from amqpjobs.streams.lifeline import Lifeline
+from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
+from amqpjobs.streams.translation import connect_failure, translated
+from amqpjobs.streams.transport import Transport
+
+CONNECT_SECONDS = 10.0
+MIB = 1024 * 1024
+
+_T = TypeVar("_T")
+_driver_log = logging.getLogger("aiormq")
+
+
+async def connect(settings: Settings, *, name: str) -> Connection:
+    """Open a connection; `name` is what the broker's management shows.
+
+    Raises BrokerUnavailable (nobody there, or not ready), AccessRefused (user, password, rights on the virtual host),
+    NotFound (no such virtual host), Refused (an address that cannot be read).
+    """
+    if _driver_log.level == logging.NOTSET:
+        # It logs each loss up to four times, with tracebacks; `link` logs it once.
+        _driver_log.setLevel(logging.CRITICAL)
+    address = redact(settings.url)
+    try:
+        transport = Transport(settings.url)
+        driver = _driver(settings, name, transport)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await driver.connect()
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        raise connect_failure(error, address) from error
+    return AioConnection(driver, transport)
+
+
+def _driver(settings: Settings, name: str, transport: Transport) -> aiormq.Connection:
+    url = URL(settings.url)
+    if url.scheme not in {"amqp", "amqps"} or not url.host:
+        raise ValueError("not an AMQP address")
+    return aiormq.Connection(
+        url.update_query(heartbeat=str(settings.heartbeat)),
+        transport_factory=transport,
+        client_properties={"connection_name": name, "product": "amqpjobs"},
+    )
+
+
+class AioConnection:
+    """One connection; see `port.Connection`."""
+
+    def __init__(self, driver: aiormq.Connection, transport: Transport) -> None:
+        self._driver = driver
+        self._transport = transport
+        self._life = Lifeline()
+        self._closing = False
+        self._calls = asyncio.Lock()
+        self._channel: AbstractChannel | None = None
+        self.server: Mapping[str, str] = {
+            str(key): value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
+            for key, value in (driver.server_properties or {}).items()
+            if isinstance(value, (str, bytes, bytearray))
+        }
+        driver.closing.add_done_callback(self._on_closed)
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done when the connection is gone."""
+        return self._life.lost
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no publishes now, or None."""
+        waiting = self._driver.ready()
+        try:
+            waiting.send(None)
+        except StopIteration:
+            return None
+        finally:
+            waiting.close()
+        return "the broker takes no messages now (memory or disk alarm)"
+
+    async def unblocked(self) -> None:
+        """Wait until the broker takes publishes (again)."""
+        async with self._life.guard():
+            await self._driver.ready()
+
+    @property
+    def largest_message(self) -> int:
+        """The largest body in bytes that a publisher sends: RabbitMQ took 128 MiB before 4.0 and takes 16 since."""
+        major = self.server.get("version", "").split(".")[0]
+        if self.server.get("product") == "RabbitMQ" and major.isdigit() and int(major) < 4:
+            return 128 * MIB
+        return 16 * MIB - 512 * 1024
+
+    async def publisher(self) -> Publisher:
+        """Open a channel for publishing with confirms."""
+        return AioPublisher(await self._open_channel(confirms=True), self.largest_message)
+
+    async def consume(
+        self, queue: str, handler: Handler, *, prefetch: int, exclusive: bool = False, priority: int | None = None
+    ) -> Consumer:
+        """Consume from a queue by its broker name."""
+        arguments = {} if priority is None else {"x-priority": priority}
+        return await self._subscribe(queue, handler, prefetch, exclusive, arguments)
+
+    async def read(self, stream: str, handler: Handler, *, start: Start, prefetch: int = 1000) -> Consumer:
+        """Read a stream from `start`."""
+        at = datetime.fromtimestamp(start.at, UTC) if isinstance(start, FromTime) else start
+        arguments: dict[str, object] = {OFFSET_HEADER: at}
+        if self.server.get("product") == "LavinMQ":
+            # It would continue a consumer tag's delivery cursor, and skip what was delivered and not yet folded.
+            arguments["x-stream-automatic-offset-tracking"] = False
+        return await self._subscribe(stream, handler, prefetch, False, arguments)
+
+    async def passive(self, queue: str) -> QueueState | None:
+        """Ask whether a queue or stream exists and how full it is."""
+        try:
+            found = await self._call(lambda channel: channel.queue_declare(queue, passive=True))
+        except NotFound:
+            return None
+        return QueueState(ready=found.message_count or 0, consumers=found.consumer_count or 0)
+
+    async def declare_queue(self, name: str, arguments: Mapping[str, Scalar]) -> None:
+        """Declare a durable queue unless it exists; then compare its arguments, if we have the right to."""
+        given: Any = dict(arguments)
+        existing = await self.passive(name)
+        await self._declare(existing is not None, lambda ch: ch.queue_declare(name, durable=True, arguments=given))
+
+    async def declare_exchange(self, name: str, kind: str) -> None:
+        """Declare a durable exchange unless it exists; then compare its kind, if we have the right to."""
+        try:
+            await self._call(lambda channel: channel.exchange_declare(name, exchange_type=kind, passive=True))
+            exists = True
+        except NotFound:
+            exists = False
+        await self._declare(exists, lambda ch: ch.exchange_declare(name, exchange_type=kind, durable=True))
+
+    async def _declare(self, exists: bool, declare: Callable[[AbstractChannel], Awaitable[object]]) -> None:
+        try:
+            await self._call(declare)
+        except AccessRefused:
+            if not exists:
+                raise
+
+    async def bind(self, queue: str, exchange: str, routing_key: str) -> None:
+        """Bind a queue to an exchange."""
+        await self._call(lambda channel: channel.queue_bind(queue, exchange, routing_key))
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue or stream and all that is in it."""
+        await self._call(lambda channel: channel.queue_delete(name))
+
+    async def close(self) -> None:
+        """Close the connection; safe to repeat."""
+        self._closing = True
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._driver.close(ConnectionError("closed"))
+        except (Exception, asyncio.CancelledError):
+            self._transport.abort()
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+        finally:
+            self._life.end()
+
+    async def _subscribe(
+        self, queue: str, handler: Handler, prefetch: int, exclusive: bool, arguments: Mapping[str, object]
+    ) -> Consumer:
+        channel = await self._open_channel()
+        consumer = AioConsumer(channel, handler)
+        try:
+            await consumer.subscribe(queue, prefetch=prefetch, exclusive=exclusive, arguments=arguments)
+        except BaseException:
+            await consumer.close()
+            raise
+        return consumer
+
+    async def _open_channel(self, *, confirms: bool = False) -> AbstractChannel:
+        async with self._life.guard():
+            return await self._driver.channel(publisher_confirms=confirms, on_return_raises=True)
+
+    async def _call(self, method: Callable[[AbstractChannel], Awaitable[_T]]) -> _T:
+        """Call a method on a channel that is kept for this, and thrown away by the first refusal."""
+        async with self._calls, self._discarding():
+            if self._channel is None or self._channel.is_closed:
+                self._channel = await self._open_channel()
+            async with self._life.guard():
+                return await method(self._channel)
+
+    @contextlib.asynccontextmanager
+    async def _discarding(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            channel, self._channel = self._channel, None
+            if channel is not None and not isinstance(error, BrokerError):
+                await close_channel(channel)
+            raise
+
+    def _on_closed(self, closing: asyncio.Future[None]) -> None:
+        error = None if closing.cancelled() else closing.exception()
+        self._life.end(None if self._closing else translated(error or ConnectionError("the connection ended")))

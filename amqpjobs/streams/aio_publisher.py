@@ -1,0 +1,115 @@
+"""A channel in confirm mode over aiormq: the `Publisher` of the port."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import aiormq
+from aiormq.abc import AbstractChannel
+
+from amqpjobs.streams.errors import BrokerError, Refused, TooLarge
+from amqpjobs.streams.lifeline import Lifeline
+from amqpjobs.streams.port import Outgoing, Properties
+from amqpjobs.streams.translation import translated
+
+PERSISTENT = 2
+CLOSE_SECONDS = 5.0
+
+_EXCHANGE_IN_TEXT = re.compile(r"exchange '([^']*)'")
+
+
+class AioPublisher:
+    """Publishes with confirms; see `port.Publisher`. `largest` is the broker's largest message in bytes."""
+
+    def __init__(self, channel: AbstractChannel, largest: int) -> None:
+        self._channel = channel
+        self._largest = largest
+        self._life = Lifeline()
+        self._ids: dict[str, asyncio.Future[None]] = {}
+        self._closing = False
+        channel.closing.add_done_callback(self._on_closed)
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done when the channel is gone."""
+        return self._life.lost
+
+    async def publish(self, message: Outgoing, *, mandatory: bool = True) -> None:
+        """Publish and wait for the confirm; see `port.Publisher.publish`."""
+        if len(message.body) > self._largest:
+            raise TooLarge(f"a message of {len(message.body)} bytes does not fit: the limit is {self._largest}")
+        message_id = message.properties.message_id
+        if message_id is None:
+            return await self._publish(message, mandatory)
+        # The driver matches returns by message id: of two messages under way with the same one, the wrong call
+        # would be told that its message was returned.
+        while message_id in self._ids:
+            await asyncio.wait([self._ids[message_id]])
+        mine = self._ids[message_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._publish(message, mandatory)
+        finally:
+            del self._ids[message_id]
+            mine.set_result(None)
+
+    async def _publish(self, message: Outgoing, mandatory: bool) -> None:
+        try:
+            async with self._life.guard():
+                await self._channel.basic_publish(
+                    message.body,
+                    exchange=message.exchange,
+                    routing_key=message.routing_key,
+                    properties=to_driver(message.properties),
+                    mandatory=mandatory,
+                    wait=False,  # the confirm is what counts; waiting for the socket as well would hold the channel
+                )
+        except BrokerError as error:
+            raise self._blame(error, message) from error.__cause__
+
+    def _blame(self, error: BrokerError, message: Outgoing) -> BrokerError:
+        """A refusal ends the channel for all that is under way: only the message that it names was refused."""
+        reason = self._life.reason
+        refusal = error if isinstance(error, Refused) else reason
+        if not isinstance(refusal, Refused):
+            return error
+        named = _EXCHANGE_IN_TEXT.search(str(refusal))
+        if named is not None and named[1] != (message.exchange or "amq.default"):
+            return self._life.gone() if reason is not None else translated(ConnectionError(str(refusal)))
+        return translated(refusal)
+
+    async def close(self) -> None:
+        """Close the channel; safe to repeat."""
+        self._closing = True
+        await close_channel(self._channel)
+        self._life.end()
+
+    def _on_closed(self, closing: asyncio.Future[None]) -> None:
+        error = None if closing.cancelled() else closing.exception()
+        self._life.end(None if self._closing else translated(error or ConnectionError("the channel was closed")))
+
+
+def to_driver(properties: Properties) -> aiormq.spec.Basic.Properties:
+    """The driver's properties, always persistent."""
+    return aiormq.spec.Basic.Properties(
+        delivery_mode=PERSISTENT,
+        content_type=properties.content_type,
+        content_encoding=properties.content_encoding,
+        headers=dict(properties.headers) or None,
+        priority=properties.priority,
+        correlation_id=properties.correlation_id,
+        reply_to=properties.reply_to,
+        message_id=properties.message_id,
+        message_type=properties.type,
+    )
+
+
+async def close_channel(channel: AbstractChannel) -> None:
+    """Close a channel, giving up after some seconds: a blocked connection does not answer."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await channel.close(ConnectionError("closed"))
+    except (Exception, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise

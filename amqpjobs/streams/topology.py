@@ -1,0 +1,84 @@
+"""What must exist in the virtual host, declared passively first: a user without configure rights can work on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from amqpjobs.model import names
+from amqpjobs.settings import Settings
+from amqpjobs.streams.errors import PreconditionFailed
+from amqpjobs.streams.port import Connection, Scalar
+
+log = logging.getLogger("amqpjobs.streams")
+
+
+async def ensure(connection: Connection, settings: Settings) -> list[str]:
+    """Declare every exchange, stream and queue of ours that is missing.
+
+    Returns one line per object that exists with other arguments: it serves all the same. Raises AccessRefused when
+    something is missing and the user may not configure, ConnectionLost.
+    """
+    remarks = []
+    for name, kind in ((names.JOBS_EXCHANGE, "direct"), (names.DEAD_EXCHANGE, "fanout"), (names.UNROUTED, "fanout")):
+        remarks += await _exchange(connection, name, kind)
+    for stream in names.STREAMS:
+        remarks += await ensure_stream(connection, settings, stream)
+    for queue in (names.LEADER_QUEUE, names.UNROUTED):
+        remarks += await _queue(connection, queue, classic(connection))
+    await connection.bind(names.DEAD, names.DEAD_EXCHANGE, "")
+    await connection.bind(names.UNROUTED, names.UNROUTED, "")
+    return remarks
+
+
+async def ensure_stream(connection: Connection, settings: Settings, stream: str) -> list[str]:
+    """Declare one of our streams if it is missing; returns remarks as `ensure` does."""
+    limits = settings.limits(stream)
+    arguments: dict[str, Scalar] = {
+        "x-queue-type": "stream",
+        "x-max-age": limits.max_age,
+        "x-max-length-bytes": limits.max_bytes,
+        "x-stream-max-segment-size-bytes": limits.segment_bytes,
+    }
+    return await _queue(connection, stream, arguments)
+
+
+async def ensure_queue(connection: Connection, name: str) -> list[str]:
+    """Declare the job queue `queue.{name}` and bind it to `jobs.direct` with key `name`; returns remarks.
+
+    Raises ValueError for an invalid name, NotFound when `jobs.direct` is missing.
+    """
+    if not names.is_queue_name(name):
+        raise ValueError(f"a queue's name is 1 to 200 of letters, digits and ._-: and not {name!r}")
+    queue = names.broker_queue(name)
+    remarks = await _queue(connection, queue, {"x-max-priority": names.MAX_PRIORITY, **classic(connection)})
+    await connection.bind(queue, names.JOBS_EXCHANGE, name)
+    return remarks
+
+
+def classic(connection: Connection) -> Mapping[str, Scalar]:
+    """The explicit queue type, as a virtual host may default to quorum: no priorities, and two exclusive consumers.
+
+    Only RabbitMQ: LavinMQ would answer 406 for a queue that was declared without it.
+    """
+    return {"x-queue-type": "classic"} if connection.server.get("product") == "RabbitMQ" else {}
+
+
+async def _queue(connection: Connection, name: str, arguments: Mapping[str, Scalar]) -> list[str]:
+    try:
+        await connection.declare_queue(name, arguments)
+    except PreconditionFailed as drift:
+        return [_remark("queue", name, drift)]
+    return []
+
+
+async def _exchange(connection: Connection, name: str, kind: str) -> list[str]:
+    try:
+        await connection.declare_exchange(name, kind)
+    except PreconditionFailed as drift:
+        return [_remark("exchange", name, drift)]
+    return []
+
+
+def _remark(what: str, name: str, drift: PreconditionFailed) -> str:
+    return f"{what} {name} exists with other arguments and is used as it is: {drift}"

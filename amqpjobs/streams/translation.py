@@ -1,0 +1,62 @@
+"""The one place where the driver's exceptions become ours."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiormq
+
+from amqpjobs.streams import errors
+
+_REFUSALS: tuple[tuple[type[BaseException], type[errors.BrokerError]], ...] = (
+    (aiormq.PublishError, errors.Unroutable),
+    (aiormq.DeliveryError, errors.Nacked),
+    (aiormq.ChannelAccessRefused, errors.AccessRefused),
+    (aiormq.ChannelLockedResource, errors.AccessRefused),
+    (aiormq.ChannelNotFoundEntity, errors.NotFound),
+    (aiormq.ChannelPreconditionFailed, errors.PreconditionFailed),
+    (aiormq.ProbableAuthenticationError, errors.AccessRefused),
+    (aiormq.AuthenticationError, errors.AccessRefused),
+    # What the codec cannot write (a 300-byte name, an integer over 64 bits in a header) fails again each time.
+    (ValueError, errors.Refused),
+    (TypeError, errors.Refused),
+    (OverflowError, errors.Refused),
+)
+
+
+def translated(error: BaseException) -> errors.BrokerError:
+    """Our exception for one that the driver raised or ended with; anything that is no refusal is a lost connection."""
+    if isinstance(error, errors.BrokerError):
+        return type(error)(*error.args)
+    for theirs, ours in _REFUSALS:
+        if isinstance(error, theirs):
+            return ours(_text(error))
+    return errors.ConnectionLost(_text(error))
+
+
+def connect_failure(error: BaseException, address: str) -> errors.BrokerError:
+    """Our exception for a connection that could not be opened; `address` is shown and must hold no credentials."""
+    text = _text(error)
+    if isinstance(error, (aiormq.ProbableAuthenticationError, aiormq.AuthenticationError)):
+        return errors.AccessRefused(f"{address} refuses the user or password: check AMQPJOBS_URL")
+    if isinstance(error, aiormq.ConnectionClosed) and error.args and error.args[0] == 530:
+        if "not found" in text:
+            return errors.NotFound(f"{address}: no such virtual host: create it, or check AMQPJOBS_URL ({text})")
+        return errors.AccessRefused(f"{address}: no access to the virtual host: check AMQPJOBS_URL ({text})")
+    if isinstance(error, (ValueError, TypeError, KeyError)):
+        return errors.Refused(
+            f"unreadable broker address {address}: it must look like amqp://user:password@host:5672/vhost, "
+            "with reserved characters percent-encoded"
+        )
+    if isinstance(error, TimeoutError):
+        return errors.BrokerUnavailable(f"{address} did not answer in time")
+    return errors.BrokerUnavailable(f"cannot reach {address}: {text}")
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, aiormq.PublishError):
+        return f"no queue is bound for key {error.args[1]!r}: {error.args[0]}"
+    if isinstance(error, asyncio.CancelledError):
+        return "the connection ended"
+    texts = [str(part) for part in error.args if part not in (None, "", 0)]
+    return " ".join(texts) or type(error).__name__

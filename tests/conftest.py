@@ -1,0 +1,137 @@
+"""A real RabbitMQ for every test that says it tests messaging: a given one, or a private node for the session."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import httpx
+import pytest
+
+from amqpjobs.broker.node import PrivateNode
+from amqpjobs.clock import SystemClock
+from amqpjobs.settings import Settings
+from amqpjobs.streams.link import Link
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker under test: AMQP address of its default virtual host, address of its management API."""
+
+    url: str
+    management_url: str
+
+    @property
+    def credentials(self) -> tuple[str, str]:
+        parts = urlsplit(self.url)
+        return parts.username or "guest", parts.password or "guest"
+
+    def url_of(self, vhost: str) -> str:
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc, "/" + quote(vhost, safe=""), parts.query, ""))
+
+    def api(self) -> httpx.Client:
+        return httpx.Client(base_url=self.management_url + "/api", auth=self.credentials, timeout=30.0)
+
+    def create_vhost(self) -> str:
+        vhost = "t-" + uuid.uuid4().hex[:12]
+        user = self.credentials[0]
+        with self.api() as api:
+            api.put(f"/vhosts/{vhost}").raise_for_status()
+            rights = {"configure": ".*", "write": ".*", "read": ".*"}
+            api.put(f"/permissions/{vhost}/{user}", json=rights).raise_for_status()
+        return vhost
+
+    def delete_vhost(self, vhost: str) -> None:
+        with self.api() as api:
+            api.delete(f"/vhosts/{vhost}")
+
+    def close_connections(self, vhost: str, *, named: str | None = None) -> int:
+        """Force-close the connections of a virtual host, as an operator would; how many there were."""
+        closed = 0
+        with self.api() as api:
+            for each in api.get(f"/vhosts/{vhost}/connections").raise_for_status().json():
+                name = each.get("client_properties", {}).get("connection_name")
+                if named is None or name == named:
+                    api.delete(f"/connections/{quote(each['name'], safe='')}", headers={"X-Reason": "test"})
+                    closed += 1
+        return closed
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The session's broker."""
+    given = os.environ.get("AMQPJOBS_TEST_URL")
+    if given:
+        host = urlsplit(given).hostname or "127.0.0.1"
+        yield Broker(given, os.environ.get("AMQPJOBS_TEST_MANAGEMENT_URL") or f"http://{host}:15672")
+        return
+    node = PrivateNode(tmp_path_factory.mktemp("broker"))
+    asyncio.run(node.start())
+    try:
+        yield Broker(node.url, node.management_url)
+    finally:
+        asyncio.run(node.stop())
+
+
+@pytest.fixture
+def vhost(broker: Broker) -> Iterator[str]:
+    """A fresh virtual host, deleted afterwards."""
+    name = broker.create_vhost()
+    yield name
+    broker.delete_vhost(name)
+
+
+@pytest.fixture
+def settings(broker: Broker, vhost: str, tmp_path: Path) -> Settings:
+    """Settings for the fresh virtual host."""
+    return Settings(url=broker.url_of(vhost), management_url=broker.management_url, state_dir=tmp_path / "state")
+
+
+@pytest.fixture
+async def link(settings: Settings) -> AsyncIterator[Link]:
+    """A started link to the fresh virtual host."""
+    link = Link(settings, "test", SystemClock())
+    await link.start()
+    await link.connection(timeout=10)
+    yield link
+    await link.stop()
+
+
+@pytest.fixture
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PrivateNode]:
+    """A private node of the test's own, running, which it may stop, kill and start."""
+    node = PrivateNode(tmp_path_factory.mktemp("node"))
+    await node.start()
+    yield node
+    await node.stop()
+
+
+Eventually = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """`await eventually(predicate, timeout=10)`: its first true value (the predicate may be async)."""
+
+    async def wait(predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+        deadline = time.monotonic() + timeout
+        while True:
+            value = predicate()
+            if inspect.isawaitable(value):
+                value = await value
+            if value:
+                return value
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {timeout} s: {inspect.getsource(predicate).strip()}")
+            await asyncio.sleep(0.02)
+
+    return wait

@@ -47,6 +47,8 @@ def instant(value: Any) -> float | Problem:
 
 def instant_or_none(value: Any) -> float | None:
     """A time that is only kept for the record: None where it cannot be read."""
+    if type(value) is float and 0 <= value < _MILLISECONDS:
+        return value
     seconds = instant(value)
     return None if isinstance(seconds, Problem) else seconds
 
@@ -76,14 +78,18 @@ def held(value: Any, least: int, most: int) -> int | None:
 
 def retries(value: Any) -> int:
     """`retry`: how often a job is tried again."""
+    if type(value) is int and 0 <= value <= MAX_RETRIES:
+        return value
     if value is False:
         return 0
-    count = held(value, 0, MAX_RETRIES)
-    return DEFAULT_RETRIES if count is None else count
+    number_of = held(value, 0, MAX_RETRIES)
+    return DEFAULT_RETRIES if number_of is None else number_of
 
 
 def count(value: Any) -> int:
     """`retry_count`, `stall_count`: between 0 and 1000; 0 for what is no number."""
+    if type(value) is int and 0 <= value <= MAX_RETRIES:
+        return value
     return held(value, 0, MAX_RETRIES) or 0
 
 
@@ -145,7 +151,7 @@ def words_or_none(value: Any) -> str | None:
 def tags(value: Any) -> list[str]:
     """The strings and numbers of a list; a string alone is one tag."""
     if isinstance(value, list):
-        return [tag for tag in map(name, value) if tag is not None]
+        return [tag for each in value if (tag := name(each)) is not None]
     tag = name(value)
     return [] if tag is None else [tag]
 

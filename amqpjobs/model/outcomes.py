@@ -88,7 +88,7 @@ def metric(
     code_version: str | None = None,
 ) -> dict[str, Any]:
     """The `job_metrics` entry of a run that began at `started_at` (wall clock) and took `duration_ms` (steady)."""
-    entry = {
+    entry: dict[str, Any] = {
         "type": "job_metric",
         "timestamp": started_at + duration_ms / 1000,
         "jid": job.jid,
@@ -119,16 +119,18 @@ def _dead(job: Job, *, now: float) -> dict[str, Any]:
 
 def _tail(job: Job, failure: Failure, *, now: float, worker: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """The members that both kinds of entries share."""
-    entry = {
+    entry: dict[str, Any] = {
         "failed_at": now,
         "error_class": text.safe(failure.error_class),
         "error_message": text.safe(failure.error_message),
         "backtrace": _lines(text.safe(failure.backtrace), job.backtrace),
         "attempt": job.retry_count + 1,
         "worker_identity": text.safe(worker),
-        "job": text.Verbatim(_whole(job)),
     }
-    return {**entry, "properties": dict(properties)} if properties else entry
+    if properties:
+        entry["properties"] = dict(properties)
+    entry["job"] = text.Verbatim(_whole(job))  # last, where readers find it quickest
+    return entry
 
 
 def _fit(entry: dict[str, Any]) -> bytes:

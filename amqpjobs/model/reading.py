@@ -131,7 +131,7 @@ def read_job(
         problem = f"a job is an object, not {fields.shown(value)}"
         return Unreadable(MALFORMED, problem, raw, _first_name(message_id, jid), queue)
     named = value.get("queue")
-    kept = named if isinstance(named, str) and names.is_queue_name(named) else queue
+    kept = named if named != queue and names.is_queue_name(named) else queue
     return _job(raw, value, queue=kept, jid=_first_name(value.get("jid"), message_id, jid))
 
 
@@ -202,6 +202,7 @@ def read_dead(piece: Piece, *, jid: str) -> DeadJob | Unreadable:
             "retry_count": fields.count(entry.get("retry_count")),
             "job": job,
             "job_raw": job_raw,
+            "origin": fields.name(entry.get("origin")),
             "original": original,
             "queue": job.queue if job else fields.name(entry.get("queue")),
             "origin": fields.name(entry.get("origin")),
@@ -228,7 +229,7 @@ def _inner_job(piece: Piece, jid: str) -> tuple[Job, bytes] | Unreadable:
     value = piece.value.get("job")
     if not isinstance(value, dict):
         return _refused(piece, jid, f"its job is no object: {fields.shown(value)}")
-    raw = next(raw for name, raw in reversed(text.members(piece.raw)) if name == "job")
+    raw = text.member(piece.raw, "job") or b""
     named = value.get("queue")
     queue = names.DEFAULT_QUEUE if named is None else _queue_text(named)
     job = _job(raw, value, queue=queue, jid=_first_name(piece.value.get("jid"), value.get("jid"), jid))

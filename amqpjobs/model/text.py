@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -23,13 +23,15 @@ ENTRY_DEPTH = MAX_DEPTH + 2
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\n\r"
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_OUTLINE = bytes.maketrans(b"{123456789", b"[000000000")
+_LONG_NUMBER = b"0" * 19
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_BLANKS = frozenset(" \t\n\r")
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NAME = re.compile(r'[ \t\n\r]*("[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*")[ \t\n\r]*:[ \t\n\r]*')
-_decoder = json.JSONDecoder()
+_scan = json.JSONDecoder().scan_once
 
 
 class NotJson(ValueError):
@@ -68,8 +70,10 @@ def parse(raw: bytes, *, depth: int = MAX_DEPTH) -> Any:
     Raises NotJson, and nothing else, for everything else: other encodings, nothing at all, more than `depth` levels.
     """
     raw = bare(raw)
-    _check_depth(raw, depth)
-    if _LONG_NUMBER.search(raw) is None:  # orjson turns integers beyond 64 bits into floats without a word
+    outline = raw.translate(_OUTLINE)  # every digit a 0, every bracket that opens a [
+    if outline.count(b"[") > depth:
+        _check_depth(raw, depth)
+    if _LONG_NUMBER not in outline:  # orjson turns integers beyond 64 bits into floats without a word
         try:
             return orjson.loads(raw)
         except ValueError:
@@ -83,13 +87,22 @@ def parse(raw: bytes, *, depth: int = MAX_DEPTH) -> Any:
 
 def bare(raw: bytes) -> bytes:
     """The text without a byte order mark and without white space around it: what can be spliced."""
-    return raw.removeprefix(_BOM).strip(_SPACE)
+    return raw.removeprefix(_BOM).strip(_SPACE)  # slices only where there is something to take off
 
 
 def members(raw: bytes) -> list[tuple[str, bytes]]:
     """The top-level members of an object, each value's bytes as they came; NotJson when it is no object."""
     body = _decode(raw)
-    return [(name, body[value:end].encode()) for name, _, value, end, _ in _members(body)]
+    return [(name, body[value:end].encode()) for name, _, value, end in _members(body)]
+
+
+def member(raw: bytes, name: str) -> bytes | None:
+    """The bytes of one top-level member of a JSON object, None when it has no such member."""
+    raw = bare(raw)
+    found = _last_member(raw, name)
+    if found is None:
+        found = next((value for each, value in reversed(members(raw)) if each == name), None)
+    return found
 
 
 def elements(raw: bytes) -> list[bytes]:
@@ -128,7 +141,7 @@ def with_members(raw: bytes, changes: Mapping[str, Any], drop: Collection[str] =
     body = _decode(raw)
     waiting = dict(changes)
     parts: list[str] = []
-    for name, start, _, end, _ in _members(body):
+    for name, start, _, end in _members(body):
         if name in waiting:
             parts.append(_member(name, waiting.pop(name)))
         elif name not in changes and name not in drop:
@@ -174,9 +187,7 @@ def safe(words: str) -> str:
 
 
 def _check_depth(raw: bytes, depth: int) -> None:
-    """Raise NotJson when brackets nest deeper than `depth`. Linear, and nearly free for a job with few of them."""
-    if raw.count(b"[") + raw.count(b"{") <= depth:
-        return
+    """Raise NotJson when brackets nest deeper than `depth`. It takes them off from the inside, a level at a time."""
     structure = (_ESCAPE.sub(b"", raw) if b"\\" in raw else raw).translate(_BRACKETS, _NOT_STRUCTURE)
     left = b"".join(structure.split(b'"')[::2])  # what stands outside of strings
     for _ in range(depth):
@@ -187,11 +198,30 @@ def _check_depth(raw: bytes, depth: int) -> None:
         raise NotJson(f"brackets do not match, or nest deeper than {depth} levels")
 
 
+def _last_member(raw: bytes, name: str) -> bytes | None:
+    """The bytes of the member if it is the last one of the object, found without reading the others (the usual case:
+
+    `job` ends an entry). What follows its name up to the closing brace is its value only if that is one JSON value:
+    from a member further in, a brace would be left over, and an unescaped quote after a comma begins a name.
+    """
+    opening = b'"%s":' % name.encode()
+    at = raw.rfind(opening)
+    if at < 1 or raw[at - 1] not in b",{" or not raw.endswith(b"}"):
+        return None
+    value = bare(raw[at + len(opening) : -1])
+    try:
+        orjson.loads(value)
+    except ValueError:
+        return None
+    return value
+
+
 def _decode(raw: bytes) -> str:
     raw = bare(raw)
     if not raw:
         raise NotJson("empty")
-    _check_depth(raw, ENTRY_DEPTH)
+    if raw.count(b"[") + raw.count(b"{") > ENTRY_DEPTH:
+        _check_depth(raw, ENTRY_DEPTH)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -199,13 +229,20 @@ def _decode(raw: bytes) -> str:
 
 
 def _value_at(body: str, at: int) -> tuple[Any, int]:
+    """The value that starts at `at`, and where it ends."""
     try:
-        return _decoder.raw_decode(body, at)
+        value, end = _scan(body, at)
+    except StopIteration:
+        raise NotJson(f"expected a value at character {at}") from None
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error)) from None
+    return value, end
 
 
 def _skip(body: str, at: int) -> int:
+    """Where the white space at `at` ends."""
+    if body[at : at + 1] not in _BLANKS:
+        return at
     blank = _BLANK.match(body, at)
     return blank.end() if blank else at
 
@@ -216,10 +253,11 @@ def _expect(body: str, at: int, sign: str) -> int:
     return at + len(sign)
 
 
-def _members(body: str) -> Iterator[tuple[str, int, int, int, Any]]:
-    """Name, where the name starts, where the value starts, where it ends, and the value, of each member."""
+def _members(body: str) -> list[tuple[str, int, int, int]]:
+    """Of each member of an object: its name, where the name starts, where the value starts, where it ends."""
     if not body.startswith("{"):
         raise NotJson("not an object")
+    found: list[tuple[str, int, int, int]] = []
     at = _skip(body, 1)
     if body.startswith("}", at):
         at += 1
@@ -228,8 +266,9 @@ def _members(body: str) -> Iterator[tuple[str, int, int, int, Any]]:
             name = _NAME.match(body, at)
             if name is None:
                 raise NotJson(f"expected a member at character {at}")
-            value, end = _value_at(body, name.end())
-            yield _name(name[1]), name.start(1), name.end(), end, value
+            start, begin = name.start(1), name.end()
+            _, end = _value_at(body, begin)
+            found.append((_name(name[1]), start, begin, end))
             at = _skip(body, end)
             if not body.startswith(",", at):
                 break
@@ -237,6 +276,7 @@ def _members(body: str) -> Iterator[tuple[str, int, int, int, Any]]:
         at = _expect(body, at, "}")
     if at != len(body):
         raise NotJson(f"something follows the object at character {at}")
+    return found
 
 
 def _name(quoted: str) -> str:

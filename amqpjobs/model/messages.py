@@ -119,8 +119,6 @@ class DeadJob(Message):
     job_raw: bytes | None = Field(repr=False, exclude=True)
     raw: bytes = Field(repr=False, exclude=True)
     properties: dict[str, Any] = Field(default_factory=dict)
-    origin: str | None = None
-    """What the record is of ("stream/entry"): a record made twice is one. None where a worker or a foreigner wrote it."""
     original: bytes | None = Field(default=None, repr=False, exclude=True)
     """The bytes that could not be read as a job."""
     queue: str | None = None

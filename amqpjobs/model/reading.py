@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from amqpjobs.model import fields, names, text
 from amqpjobs.model.fields import Problem
-from amqpjobs.model.messages import DEFAULT_RETRIES, DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
+from amqpjobs.model.intake import MALFORMED, UNSET, build_job, first_name, read_job
+from amqpjobs.model.messages import DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
 from amqpjobs.model.reports import read_heartbeat, read_metric
 
 __all__ = [
@@ -27,16 +27,8 @@ __all__ = [
     "values",
 ]
 
-MALFORMED = "Malformed"
 REJECTED = "Rejected"
 
-
-class _Unset:
-    """The type of UNSET."""
-
-
-UNSET: Final = _Unset()
-"""No value was given (None is one)."""
 
 read_instant = fields.instant
 
@@ -71,68 +63,6 @@ def values(body: bytes) -> list[Any] | Unreadable:
     if isinstance(value, (dict, list)):
         return value if isinstance(value, list) else [value]
     return Unreadable(MALFORMED, f"neither an object nor an array: {fields.shown(value)}", body)
-
-
-_JOB_DEFAULTS: dict[str, Any] = {
-    "retry": DEFAULT_RETRIES,
-    "retry_count": 0,
-    "enqueued_at": None,
-    "backtrace": None,
-    "priority": None,
-    "timeout": None,
-    "retry_delays": None,
-    "min_backoff": None,
-    "max_backoff": None,
-    "expires_in": None,
-    "dead": True,
-    "track": False,
-    "key": None,
-    "meta": None,
-    "created_at": None,
-    "stall_count": 0,
-}
-
-_JOB_MEMBERS: dict[str, Callable[[Any], Any]] = {
-    "retry": fields.retries,
-    "retry_count": fields.count,
-    "enqueued_at": fields.instant_or_none,
-    "backtrace": fields.backtrace_lines,
-    "tags": fields.tags,
-    "priority": fields.priority,
-    "timeout": fields.duration,
-    "retry_delays": fields.waits,
-    "min_backoff": fields.wait,
-    "max_backoff": fields.wait,
-    "expires_in": fields.duration,
-    "dead": lambda value: value is not False,
-    "track": lambda value: value is True,
-    "key": fields.name,
-    "meta": fields.mapping,
-    "created_at": fields.instant_or_none,
-    "stall_count": fields.count,
-}
-"""How the members of a job are read that can have no fault worth refusing the job for."""
-
-
-def read_job(
-    raw: bytes, *, queue: str, jid: str, message_id: str | None = None, value: Any = UNSET
-) -> Job | Unreadable:
-    """A job as it came from `queue`; `jid` is its name when it and the message have none.
-
-    `value` is what `raw` was parsed to, when that was done already. A queue's name in the job that cannot be one is
-    not used: the job stays with the queue that it came from.
-    """
-    if value is UNSET:
-        try:
-            value = text.parse(raw)
-        except text.NotJson as error:
-            return Unreadable(MALFORMED, f"not JSON: {error}", raw, _first_name(message_id, jid), queue)
-    if not isinstance(value, dict):
-        problem = f"a job is an object, not {fields.shown(value)}"
-        return Unreadable(MALFORMED, problem, raw, _first_name(message_id, jid), queue)
-    named = value.get("queue")
-    kept = named if named != queue and names.is_queue_name(named) else queue
-    return _job(raw, value, queue=kept, jid=_first_name(value.get("jid"), message_id, jid))
 
 
 def read_scheduled(piece: Piece, *, jid: str) -> ScheduledJob | Unreadable:
@@ -177,38 +107,48 @@ def read_retry(piece: Piece, *, jid: str) -> RetryEntry | Unreadable:
 
 
 def read_dead(piece: Piece, *, jid: str) -> DeadJob | Unreadable:
-    """An entry of `dead_jobs`: a dead job, or the record of bytes that could not be read (then `original` is set)."""
+    """An entry of `dead_jobs`: a dead job, or the record of bytes that are no job (then `original` is set)."""
     entry = piece.value
     if not isinstance(entry, dict):
         return _refused(piece, jid, "an entry is an object")
-    died_at = fields.instant(entry.get("died_at"))
-    if isinstance(died_at, Problem) and "died_at" not in entry and "job" not in entry and "class" in entry:
-        return _refused(piece, jid, "a worker rejected this job; nothing tells why", error_class=REJECTED)
+    if "died_at" not in entry and "job" not in entry and "class" in entry:
+        return _refused(piece, jid, "a worker rejected this job without a record of why", error_class=REJECTED)
+    died_at = _died_at(entry)
     if isinstance(died_at, Problem):
-        died_at = fields.instant(entry.get("failed_at"))
-    if isinstance(died_at, Problem):
-        return _refused(piece, jid, f"died_at: {fields.instant(entry.get('died_at'))}")
-    inner = _inner_job(piece, jid) if "job" in entry else None
-    original = _original(entry) if inner is None else None
-    if isinstance(inner, Unreadable):
-        return inner
-    if inner is None and original is None:
+        return _refused(piece, jid, f"died_at: {died_at}")
+    job, job_raw, original = _remains(piece, jid)
+    if job is None and original is None:
         return _refused(piece, jid, "neither a job nor the bytes of one")
-    job, job_raw = inner or (None, None)
     return DeadJob.trusted(
         {
-            "jid": job.jid if job else _first_name(entry.get("jid"), jid),
+            "jid": job.jid if job else first_name(entry.get("jid"), jid),
             "died_at": died_at,
             "retry_count": fields.count(entry.get("retry_count")),
             "job": job,
             "job_raw": job_raw,
-            "origin": fields.name(entry.get("origin")),
             "original": original,
             "queue": job.queue if job else fields.name(entry.get("queue")),
             "origin": fields.name(entry.get("origin")),
             **_failure(piece),
         }
     )
+
+
+def _died_at(entry: dict[str, Any]) -> float | Problem:
+    """When it died, or at least when it failed: a foreign worker's odd time must not keep its job from a retry."""
+    died_at = fields.instant(entry.get("died_at"))
+    failed_at = fields.instant(entry.get("failed_at"))
+    return failed_at if isinstance(died_at, Problem) and not isinstance(failed_at, Problem) else died_at
+
+
+def _remains(piece: Piece, jid: str) -> tuple[Job | None, bytes | None, bytes | None]:
+    """Of a dead record: the job and its bytes, or else the bytes that are no job; nothing at all is possible too."""
+    if piece.value.get("job") is None:
+        return None, None, _original(piece.value)
+    inner = _inner_job(piece, jid)
+    if isinstance(inner, Unreadable):
+        return None, None, text.member(piece.raw, "job")
+    return *inner, None
 
 
 def _entry(piece: Piece, jid: str, time_member: str) -> tuple[Job, bytes, float] | Unreadable:
@@ -232,7 +172,7 @@ def _inner_job(piece: Piece, jid: str) -> tuple[Job, bytes] | Unreadable:
     raw = text.member(piece.raw, "job") or b""
     named = value.get("queue")
     queue = names.DEFAULT_QUEUE if named is None else _queue_text(named)
-    job = _job(raw, value, queue=queue, jid=_first_name(piece.value.get("jid"), value.get("jid"), jid))
+    job = build_job(raw, value, queue=queue, jid=first_name(piece.value.get("jid"), value.get("jid"), jid))
     return _refused(piece, jid, job.error_message) if isinstance(job, Unreadable) else (job, raw)
 
 
@@ -241,31 +181,6 @@ def _queue_text(value: Any) -> str:
     if isinstance(value, str):
         return text.safe(value)
     return fields.name(value) or f"not a name: {fields.shown(value)}"
-
-
-def _job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:
-    cls = value.get("class")
-    args = value.get("args", UNSET)
-    if not isinstance(cls, str):
-        return Unreadable(MALFORMED, f"class: {fields.shown(cls)} is no string", raw, jid, queue)
-    if args is UNSET:
-        args = []
-    elif not isinstance(args, (list, dict)):
-        problem = f"args: {fields.shown(args)} is neither a list nor an object"
-        return Unreadable(MALFORMED, problem, raw, jid, queue, text.safe(cls))
-    job = _JOB_DEFAULTS.copy()
-    for name, each in value.items():
-        read = _JOB_MEMBERS.get(name)
-        if read is not None:
-            job[name] = read(each)
-    job["jid"] = jid
-    job["cls"] = text.safe(cls)
-    job["args"] = args
-    job["queue"] = queue
-    job.setdefault("tags", [])
-    job["raw"] = text.bare(raw)
-    job["complete"] = value.get("jid") == jid and value.get("queue") == queue
-    return Job.trusted(job)
 
 
 def _failure(piece: Piece) -> dict[str, Any]:
@@ -305,16 +220,7 @@ def _refused(piece: Piece, jid: str, problem: str, *, error_class: str = MALFORM
         error_class,
         problem,
         piece.raw,
-        _first_name(entry.get("jid"), job.get("jid"), jid),
+        first_name(entry.get("jid"), job.get("jid"), jid),
         fields.name(job.get("queue")),
         text.safe(cls) if isinstance(cls, str) else None,
     )
-
-
-def _first_name(*candidates: Any) -> str:
-    """The first of the candidates that can be a jid; the last one is."""
-    for candidate in candidates:
-        found = fields.name(candidate)
-        if found is not None:
-            return found
-    return ""

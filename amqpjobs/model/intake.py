@@ -1,0 +1,118 @@
+"""Reading a job: the members that may be odd, and the few that make it no job at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from amqpjobs.model import fields, names, text
+from amqpjobs.model.messages import DEFAULT_RETRIES, Job, Unreadable
+
+MALFORMED = "Malformed"
+"""The error class of what cannot be read."""
+
+
+class _Unset:
+    """The type of UNSET."""
+
+
+UNSET: Final = _Unset()
+"""No value was given (None is one)."""
+
+
+_JOB_DEFAULTS: dict[str, Any] = {
+    "retry": DEFAULT_RETRIES,
+    "retry_count": 0,
+    "enqueued_at": None,
+    "backtrace": None,
+    "priority": None,
+    "timeout": None,
+    "retry_delays": None,
+    "min_backoff": None,
+    "max_backoff": None,
+    "expires_in": None,
+    "dead": True,
+    "track": False,
+    "key": None,
+    "meta": None,
+    "created_at": None,
+    "stall_count": 0,
+}
+
+_JOB_MEMBERS: dict[str, Callable[[Any], Any]] = {
+    "retry": fields.retries,
+    "retry_count": fields.count,
+    "enqueued_at": fields.instant_or_none,
+    "backtrace": fields.backtrace_lines,
+    "tags": fields.tags,
+    "priority": fields.priority,
+    "timeout": fields.duration,
+    "retry_delays": fields.waits,
+    "min_backoff": fields.wait,
+    "max_backoff": fields.wait,
+    "expires_in": fields.duration,
+    "dead": lambda value: value is not False,
+    "track": lambda value: value is True,
+    "key": fields.name,
+    "meta": fields.mapping,
+    "created_at": fields.instant_or_none,
+    "stall_count": fields.count,
+}
+"""How the members of a job are read that can have no fault worth refusing the job for."""
+
+
+def read_job(
+    raw: bytes, *, queue: str, jid: str, message_id: str | None = None, value: Any = UNSET
+) -> Job | Unreadable:
+    """A job as it came from `queue`; `jid` is its name when it and the message have none.
+
+    `value` is what `raw` was parsed to, when that was done already. A queue's name in the job that cannot be one is
+    not used: the job stays with the queue that it came from.
+    """
+    if value is UNSET:
+        try:
+            value = text.parse(raw)
+        except text.NotJson as error:
+            return Unreadable(MALFORMED, f"not JSON: {error}", raw, first_name(message_id, jid), queue)
+    if not isinstance(value, dict):
+        problem = f"a job is an object, not {fields.shown(value)}"
+        return Unreadable(MALFORMED, problem, raw, first_name(message_id, jid), queue)
+    named = value.get("queue")
+    if named == queue or not isinstance(named, str) or not names.is_queue_name(named):
+        named = queue
+    return build_job(raw, value, queue=named, jid=first_name(value.get("jid"), message_id, jid))
+
+
+def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:
+    """The job that `raw` (parsed: `value`) is, under this jid and for this queue, whatever it says of them itself."""
+    cls = value.get("class")
+    args = value.get("args", UNSET)
+    if not isinstance(cls, str):
+        return Unreadable(MALFORMED, f"class: {fields.shown(cls)} is no string", raw, jid, queue)
+    if args is UNSET:
+        args = []
+    elif not isinstance(args, (list, dict)):
+        problem = f"args: {fields.shown(args)} is neither a list nor an object"
+        return Unreadable(MALFORMED, problem, raw, jid, queue, text.safe(cls))
+    job = _JOB_DEFAULTS.copy()
+    for name, each in value.items():
+        read = _JOB_MEMBERS.get(name)
+        if read is not None:
+            job[name] = read(each)
+    job["jid"] = jid
+    job["cls"] = text.safe(cls)
+    job["args"] = args
+    job["queue"] = queue
+    job.setdefault("tags", [])
+    job["raw"] = text.bare(raw)
+    job["complete"] = value.get("jid") == jid and value.get("queue") == queue
+    return Job.trusted(job)
+
+
+def first_name(*candidates: Any) -> str:
+    """The first of the candidates that can be a jid; the last one is."""
+    for candidate in candidates:
+        found = fields.name(candidate)
+        if found is not None:
+            return found
+    return ""

@@ -1,0 +1,206 @@
+"""Cutting JSON up and putting it together again without touching a byte of the parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from json.scanner import make_scanner
+from typing import Any
+
+import orjson
+
+from amqpjobs.model.encoding import dump
+
+MAX_DEPTH = 200
+"""Levels of arrays and objects that a job may have. Fixed, and far below the parsers' own limits: those depend on how
+deep the call stack happens to be, and two views would judge the same message differently."""
+
+ENTRY_DEPTH = MAX_DEPTH + 2
+"""Levels of a stream message: the deepest job, in an entry, in an array of entries."""
+
+_BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\n\r"
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_BLANKS = frozenset(" \t\n\r")
+_BLANK = re.compile(r"[ \t\n\r]*")
+_NAME = re.compile(r'[ \t\n\r]*("[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*")[ \t\n\r]*:[ \t\n\r]*')
+_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # what the decoder itself does
+
+
+class NotJson(ValueError):
+    """These bytes are no JSON text that we read; the message says why."""
+
+
+def bare(raw: bytes) -> bytes:
+    """The text without a byte order mark and without white space around it: what can be spliced."""
+    return raw.removeprefix(_BOM).strip(_SPACE)  # slices only where there is something to take off
+
+
+def members(raw: bytes) -> list[tuple[str, bytes]]:
+    """The top-level members of an object, each value's bytes as they came; NotJson when it is no object."""
+    body = decode(raw)
+    return [(name, body[value:end].encode()) for name, _, value, end in _members(body)]
+
+
+def member(raw: bytes, name: str) -> bytes | None:
+    """The bytes of one top-level member of a JSON object, None when it has no such member."""
+    raw = bare(raw)
+    found = _last_member(raw, name)
+    if found is None:
+        found = next((value for each, value in reversed(members(raw)) if each == name), None)
+    return found
+
+
+def elements(raw: bytes) -> list[bytes]:
+    """The elements of a top-level array, each one's bytes as they came; NotJson when it is no array."""
+    return [piece for piece, _ in entries(raw)]
+
+
+def entries(raw: bytes) -> list[tuple[bytes, Any]]:
+    """The elements of a top-level array, each one's bytes and its value; NotJson when it is no array."""
+    body = decode(raw)
+    if not body.startswith("["):
+        raise NotJson("not an array")
+    found: list[tuple[bytes, Any]] = []
+    at = _skip(body, 1)
+    if body.startswith("]", at):
+        at += 1
+    else:
+        while True:
+            value, end = value_at(body, at)
+            found.append((body[at:end].encode(), value))
+            at = _skip(body, end)
+            if not body.startswith(",", at):
+                break
+            at = _skip(body, at + 1)
+        at = _expect(body, at, "]")
+    if at != len(body):
+        raise NotJson(f"something follows the array at character {at}")
+    return found
+
+
+def with_members(raw: bytes, changes: Mapping[str, Any], drop: Collection[str] = ()) -> bytes:
+    """The same object with members set or removed and the bytes of every other member untouched.
+
+    A member that was there keeps its place, a new one is added at the end. NotJson when it is no object.
+    """
+    body = decode(raw)
+    waiting = dict(changes)
+    parts: list[str] = []
+    for name, start, _, end in _members(body):
+        if name in waiting:
+            parts.append(_member(name, waiting.pop(name)))
+        elif name not in changes and name not in drop:
+            parts.append(body[start:end])
+    parts.extend(_member(name, value) for name, value in waiting.items())
+    return ("{" + ",".join(parts) + "}").encode()
+
+
+def check_depth(raw: bytes, depth: int) -> None:
+    """Raise NotJson when brackets nest deeper than `depth`. It takes them off from the inside, a level at a time."""
+    structure = (_ESCAPE.sub(b"", raw) if b"\\" in raw else raw).translate(_BRACKETS, _NOT_STRUCTURE)
+    left = b"".join(structure.split(b'"')[::2])  # what stands outside of strings
+    for _ in range(depth):
+        inner, left = left, left.replace(b"[]", b"")  # one level less
+        if len(inner) == len(left):
+            break
+    if left:
+        raise NotJson(f"brackets do not match, or nest deeper than {depth} levels")
+
+
+def _last_member(raw: bytes, name: str) -> bytes | None:
+    """The bytes of the member if it is the last one of the object, found without reading the others (the usual case:
+
+    `job` ends an entry). What follows its name up to the closing brace is its value only if that is one JSON value:
+    from a member further in, a brace would be left over, and an unescaped quote after a comma begins a name.
+    """
+    opening = b'"%s":' % name.encode()
+    at = raw.rfind(opening)
+    if at < 1 or raw[at - 1] not in b",{" or not raw.endswith(b"}"):
+        return None
+    value = bare(raw[at + len(opening) : -1])
+    try:
+        orjson.loads(value)
+    except ValueError:
+        return None
+    return value
+
+
+def decode(raw: bytes) -> str:
+    """The text of a JSON document; NotJson when it is none for its encoding or depth."""
+    raw = bare(raw)
+    if not raw:
+        raise NotJson("empty")
+    if raw.count(b"[") + raw.count(b"{") > ENTRY_DEPTH:
+        check_depth(raw, ENTRY_DEPTH)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise NotJson(f"not UTF-8 at byte {error.start}") from None
+
+
+def value_at(body: str, at: int) -> tuple[Any, int]:
+    """The value that starts at `at`, and where it ends."""
+    try:
+        value, end = _scan(body, at)
+    except StopIteration:
+        raise NotJson(f"expected a value at character {at}") from None
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from None
+    return value, end
+
+
+def _skip(body: str, at: int) -> int:
+    """Where the white space at `at` ends."""
+    if body[at : at + 1] not in _BLANKS:
+        return at
+    blank = _BLANK.match(body, at)
+    return blank.end() if blank else at
+
+
+def _expect(body: str, at: int, sign: str) -> int:
+    if not body.startswith(sign, at):
+        raise NotJson(f"expected {sign} at character {at}")
+    return at + len(sign)
+
+
+def _members(body: str) -> list[tuple[str, int, int, int]]:
+    """Of each member of an object: its name, where the name starts, where the value starts, where it ends."""
+    if not body.startswith("{"):
+        raise NotJson("not an object")
+    found: list[tuple[str, int, int, int]] = []
+    at = _skip(body, 1)
+    if body.startswith("}", at):
+        at += 1
+    else:
+        while True:
+            name = _NAME.match(body, at)
+            if name is None:
+                raise NotJson(f"expected a member at character {at}")
+            start, begin = name.start(1), name.end()
+            _, end = value_at(body, begin)
+            found.append((_name(name[1]), start, begin, end))
+            at = _skip(body, end)
+            if not body.startswith(",", at):
+                break
+            at += 1
+        at = _expect(body, at, "}")
+    if at != len(body):
+        raise NotJson(f"something follows the object at character {at}")
+    return found
+
+
+def _name(quoted: str) -> str:
+    if "\\" not in quoted:
+        return quoted[1:-1]
+    try:
+        return str(json.loads(quoted))
+    except ValueError as error:
+        raise NotJson(str(error)) from None
+
+
+def _member(name: str, value: Any) -> str:
+    return f"{dump(name).decode()}:{dump(value).decode()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import cast
 
 import aiormq
 from aiormq.abc import AbstractChannel
@@ -23,7 +24,7 @@ class AioPublisher:
     """Publishes with confirms; see `port.Publisher`. `largest` is the broker's largest message in bytes."""
 
     def __init__(self, channel: AbstractChannel, largest: int) -> None:
-        self._channel = channel
+        self._channel = cast(aiormq.Channel, channel)  # `wait` is missing in the abstract class
         self._largest = largest
         self._life = Lifeline()
         self._ids: dict[str, asyncio.Future[None]] = {}

@@ -27,8 +27,9 @@ class Link(Service):
     """Keeps one connection and opens another when it is lost.
 
     Pauses between attempts double from 0.2 to 2 s, jittered, so that a broker that comes back is used within seconds
-    and a fleet does not knock all at once. With `fatal_first` the first connect happens in `start`, which then raises what
-    `aio.connect` raises: a process can exit with a message in place of waiting for a broker that will never let it in.
+    and a fleet does not knock all at once. With `fatal_first` the first connect happens in `start`, which then raises
+    what `aio.connect` raises: a process can exit with a message that says what to do, in place of waiting for a broker
+    that will never let it in.
     """
 
     def __init__(self, settings: Settings, name: str, clock: Clock, *, fatal_first: bool = False) -> None:

@@ -133,6 +133,10 @@ class Connection(Protocol):
         """Why the broker takes no publishes now (memory or disk alarm), or None."""
         ...
 
+    async def unblocked(self) -> None:
+        """Wait until the broker takes publishes (again); returns at once when it does. Raises ConnectionLost."""
+        ...
+
     @property
     def server(self) -> Mapping[str, str]:
         """What the broker says of itself: product, version, cluster_name where it tells."""

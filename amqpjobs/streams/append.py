@@ -1,0 +1,207 @@
+"""Appending to a stream, exactly once: every message carries who wrote it (`from`) and its number (`seq`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from amqpjobs.clock import Clock
+from amqpjobs.streams import topology
+from amqpjobs.streams.channel import PublishingChannel
+from amqpjobs.streams.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    ConfirmTimeout,
+    ConnectionLost,
+    Nacked,
+    NotFound,
+    Unroutable,
+)
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Outgoing
+
+log = logging.getLogger("amqpjobs.streams")
+
+MESSAGE_BYTES = 1024 * 1024
+"""A message closes at this size; one larger entry still goes, alone."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """One call of `append`: done when every chunk of it is confirmed."""
+
+    done: asyncio.Future[None]
+    chunks: int = 0
+    sent: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    request: _Request
+    entries: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class Appender:
+    """Appends entries to one stream, one unconfirmed message at a time; what is asked meanwhile shares the next one.
+
+    A message whose confirm was lost is sent again under its number until it is confirmed, or nobody waits for it any
+    more: folds ignore repeats. Safe for many tasks at once; entries arrive in the order of the calls.
+    """
+
+    def __init__(self, link: Link, stream: str, *, clock: Clock, source: str | None = None) -> None:
+        self.stream = stream
+        self.source = source or uuid.uuid4().hex
+        self._link = link
+        self._clock = clock
+        self._channel = PublishingChannel(link)
+        self._seq = 0
+        self._queue: deque[_Chunk] = deque()
+        self._pump: asyncio.Task[None] | None = None
+
+    async def append(self, entries: Sequence[bytes], *, timeout: float | None = None) -> None:
+        """Append JSON objects and return once the broker confirmed them all.
+
+        Raises ConfirmTimeout after `timeout` seconds when they may have arrived, BrokerUnavailable when they certainly
+        did not, Refused, TooLarge (an entry that no message can hold). Cancelling gives up in the same way.
+        """
+        if not entries:
+            return
+        request = _Request(asyncio.get_running_loop().create_future())
+        self._queue.extend(_chunks(request, entries))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run(), name=f"append {self.stream}")
+        try:
+            async with asyncio.timeout(timeout):
+                await request.done
+        except TimeoutError:
+            if request.sent:
+                raise ConfirmTimeout(f"no confirm from {self.stream} within {timeout:g} s") from None
+            reason = self._link.blocked or self._link.last_error or "the broker did not answer"
+            raise BrokerUnavailable(f"nothing was appended to {self.stream}: {reason}") from None
+
+    async def close(self) -> None:
+        """Give up what is under way and close the channel; safe to repeat."""
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.cancel()
+            await asyncio.wait([pump])
+        await self._channel.close()
+
+    async def _run(self) -> None:
+        try:
+            while chunks := self._take():
+                await self._deliver(chunks)
+        finally:
+            while self._queue:
+                self._queue.popleft().request.done.cancel()
+
+    def _take(self) -> list[_Chunk]:
+        """The chunks of the next message: at least one that someone still waits for."""
+        taken: list[_Chunk] = []
+        size = 0
+        while self._queue and (not taken or size + self._queue[0].size <= MESSAGE_BYTES):
+            chunk = self._queue.popleft()
+            if not chunk.request.done.done():
+                taken.append(chunk)
+                size += chunk.size
+        return taken
+
+    async def _deliver(self, chunks: list[_Chunk]) -> None:
+        """Send one message until it is confirmed, refused, or no caller waits for it."""
+        self._seq += 1
+        body = message_body([entry for chunk in chunks for entry in chunk.entries], self.source, self._seq)
+        requests = [chunk.request for chunk in chunks]
+        sending = asyncio.create_task(self._until_confirmed(Outgoing(body, "", self.stream), requests))
+
+        def stop_when_abandoned(_: asyncio.Future[None]) -> None:
+            if all(request.done.done() for request in requests):
+                sending.cancel()
+
+        for request in requests:
+            request.done.add_done_callback(stop_when_abandoned)
+        try:
+            await asyncio.wait([sending])
+        finally:
+            sending.cancel()
+            for request in requests:
+                request.done.remove_done_callback(stop_when_abandoned)
+        _settle(requests, sending)
+
+    async def _until_confirmed(self, message: Outgoing, requests: list[_Request]) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                publisher = await self._channel.open()
+                for request in requests:
+                    request.sent = True
+                return await publisher.publish(message)
+            except (ConnectionLost, Nacked) as error:
+                log.debug("append to %s again: %s", self.stream, error)
+            except (Unroutable, NotFound):
+                await self._restore_topology()
+            await self._clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _restore_topology(self) -> None:
+        log.warning("the stream %s is missing: declaring it again", self.stream)
+        try:
+            await topology.ensure(await self._link.connection(), self._link.settings)
+        except ConnectionLost:
+            return
+
+
+def message_body(entries: Sequence[bytes], source: str, seq: int) -> bytes:
+    """One message of JSON objects, an array when there are several; the first one gets `from` and `seq`.
+
+    They come last in it: of members with the same name the last one counts. Raises ValueError when it is no object.
+    """
+    first = entries[0].strip()
+    if not (first.startswith(b"{") and first.endswith(b"}")):
+        raise ValueError("an entry must be a JSON object")
+    members = first[1:-1].strip()
+    stamp = b'"from":%s,"seq":%d' % (json.dumps(source).encode(), seq)
+    stamped = b"{" + members + (b"," if members else b"") + stamp + b"}"
+    if len(entries) == 1:
+        return stamped
+    return b"[" + b",".join((stamped, *entries[1:])) + b"]"
+
+
+def _chunks(request: _Request, entries: Sequence[bytes]) -> list[_Chunk]:
+    chunks: list[_Chunk] = []
+    for entry in entries:
+        if not chunks or chunks[-1].size + len(entry) + 1 > MESSAGE_BYTES:
+            chunks.append(_Chunk(request))
+        chunks[-1].entries.append(entry)
+        chunks[-1].size += len(entry) + 1
+    request.chunks = len(chunks)
+    return chunks
+
+
+def _settle(requests: list[_Request], sending: asyncio.Task[None]) -> None:
+    """Tell the callers how their message ended."""
+    error = None if sending.cancelled() else sending.exception()
+    for request in requests:
+        request.chunks -= 1
+        if request.done.done():
+            continue
+        if sending.cancelled():
+            request.done.cancel()
+        elif error is not None:
+            request.done.set_exception(_fresh(error))
+        elif request.chunks == 0:
+            request.done.set_result(None)
+
+
+def _fresh(error: BaseException) -> BaseException:
+    """An exception of one's own for each caller: a shared one would collect the tracebacks of them all."""
+    return type(error)(*error.args) if isinstance(error, BrokerError) else error

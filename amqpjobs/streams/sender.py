@@ -1,0 +1,122 @@
+"""Publishing to queues and exchanges: persistent, confirmed, mandatory, and bounded in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import names
+from amqpjobs.streams import topology
+from amqpjobs.streams.channel import PublishingChannel
+from amqpjobs.streams.errors import (
+    BrokerUnavailable,
+    ConfirmTimeout,
+    ConnectionLost,
+    Nacked,
+    NotFound,
+    Unroutable,
+)
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Outgoing
+
+log = logging.getLogger("amqpjobs.streams")
+
+TOPOLOGY = "/topology"
+"""Stands among the names of queues for all that is not a queue; no queue can have this name."""
+
+WINDOW = 512
+"""Messages under way at once: the broker confirms in groups, and what is unconfirmed costs memory on both sides."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+
+REPAIRS = 3
+"""How often one publish declares what is missing: something else may be deleting it all the time."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    sent: bool = False
+    repairs: int = 0
+
+
+class Sender:
+    """Publishes each message at least once. Safe for many tasks at once, which then share the broker's confirms."""
+
+    def __init__(self, link: Link, *, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._channel = PublishingChannel(link)
+        self._window = asyncio.Semaphore(WINDOW)
+        self._repairing = asyncio.Lock()
+        self._repaired: dict[str, int] = {}
+
+    async def publish(self, message: Outgoing, *, timeout: float | None = None) -> None:
+        """Publish and return once the broker confirmed it; `timeout` is in seconds, the broker's absence included.
+
+        A job for a valid queue that does not exist yet: the queue is declared. Raises Unroutable (a key that is no
+        queue's name, or nothing bound to the exchange), ConfirmTimeout (may have arrived), BrokerUnavailable (certainly
+        not sent), TooLarge, Refused.
+        """
+        progress = _Progress()
+        try:
+            async with asyncio.timeout(timeout), self._window:
+                await self._until_confirmed(message, progress)
+        except TimeoutError:
+            if progress.sent:
+                raise ConfirmTimeout(f"no confirm within {timeout:g} s: the message may have arrived") from None
+            reason = self._link.blocked or self._link.last_error or "the broker did not answer"
+            raise BrokerUnavailable(f"nothing was sent: {reason}") from None
+
+    async def close(self) -> None:
+        """Close the channel; safe to repeat."""
+        await self._channel.close()
+
+    async def _until_confirmed(self, message: Outgoing, progress: _Progress) -> None:
+        pause = FIRST_PAUSE
+        remedy = _remedy(message)
+        while True:
+            repaired = self._repaired.get(remedy, 0)
+            try:
+                publisher = await self._channel.open()
+                progress.sent = True
+                return await publisher.publish(message)
+            except (ConnectionLost, Nacked) as error:
+                log.debug("publishing to %s/%s again: %s", message.exchange, message.routing_key, error)
+            except (Unroutable, NotFound) as error:
+                progress.sent = False
+                progress.repairs += 1
+                if not remedy or progress.repairs > REPAIRS:
+                    raise
+                missing = TOPOLOGY if isinstance(error, NotFound) else remedy
+                await self._repair(missing, repaired if missing == remedy else self._repaired.get(missing, 0))
+                continue
+            await self._clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _repair(self, what: str, seen: int) -> None:
+        """Declare what is missing: once for all the messages that met it, by the count that each saw before."""
+        async with self._repairing:
+            if self._repaired.get(what, 0) != seen:
+                return
+            try:
+                connection = await self._link.connection()
+                if what == TOPOLOGY:
+                    await topology.ensure(connection, self._link.settings)
+                else:
+                    await topology.ensure_queue(connection, what)
+            except ConnectionLost:
+                return
+            self._repaired[what] = seen + 1
+
+
+def _remedy(message: Outgoing) -> str:
+    """What to declare when nothing takes the message: a queue by its name, the topology, or (empty) nothing."""
+    if message.exchange == names.JOBS_EXCHANGE:
+        return message.routing_key if names.is_queue_name(message.routing_key) else ""
+    if message.exchange in (names.DEAD_EXCHANGE, names.UNROUTED):
+        return TOPOLOGY
+    return TOPOLOGY if message.exchange == "" and message.routing_key in names.STREAMS else ""

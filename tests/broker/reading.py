@@ -1,0 +1,72 @@
+"""Reading what is in a stream or queue now, for assertions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+from amqpjobs.streams.port import Connection, Incoming, Outgoing
+
+
+async def read_all(connection: Connection, stream: str) -> list[Incoming]:
+    """Every message of a stream up to now: up to a marker that is appended for this (and left out)."""
+    nonce = uuid.uuid4().hex
+    marker = json.dumps({"type": "marker", "nonce": nonce}).encode()
+    publisher = await connection.publisher()
+    await publisher.publish(Outgoing(marker, "", stream))
+    found: list[Incoming] = []
+    done = asyncio.Event()
+
+    def take(message: Incoming) -> None:
+        if message.body == marker:
+            done.set()
+        elif not done.is_set():
+            found.append(message)
+        consumer.ack(message.tag)
+
+    consumer = await connection.read(stream, take, start="first")
+    async with asyncio.timeout(30):
+        await done.wait()
+    await consumer.close()
+    await publisher.close()
+    return found
+
+
+def entries(message: Incoming) -> list[dict[str, Any]]:
+    """The entries of one message."""
+    value = json.loads(message.body)
+    return value if isinstance(value, list) else [value]
+
+
+def once(messages: list[Incoming]) -> list[dict[str, Any]]:
+    """The entries as a fold counts them: a message whose seq is not above the last of its `from` is a repeat."""
+    last: dict[str, int] = {}
+    counted = []
+    for message in messages:
+        first = entries(message)[0]
+        if "from" in first:
+            if first["seq"] <= last.get(first["from"], 0):
+                continue
+            last[first["from"]] = first["seq"]
+        counted += entries(message)
+    return counted
+
+
+async def take_all(connection: Connection, queue: str, count: int) -> list[Incoming]:
+    """So many messages of a queue, acknowledged."""
+    found: list[Incoming] = []
+    done = asyncio.Event()
+
+    def take(message: Incoming) -> None:
+        found.append(message)
+        consumer.ack(message.tag)
+        if len(found) >= count:
+            done.set()
+
+    consumer = await connection.consume(queue, take, prefetch=100)
+    async with asyncio.timeout(30):
+        await done.wait()
+    await consumer.close()
+    return found

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from amqpjobs.model import names
 
@@ -44,6 +51,12 @@ def _state_dir() -> Path:
     return Path(base) / "amqpjobs"
 
 
+Words = Annotated[
+    list[str], NoDecode, BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)
+]
+"""A list: in the environment its items are separated by spaces."""
+
+
 class Settings(BaseSettings):
     """What every process of ours reads at its start. Nested values: `AMQPJOBS_STREAMS__RETRIES__MAX_AGE=…`."""
 
@@ -61,10 +74,22 @@ class Settings(BaseSettings):
     """Seconds a client waits for a confirm, the broker's absence included."""
     metrics_window: float = Field(default=72 * 3600.0, gt=0)
     """Seconds of metrics that a dashboard reads back when it starts without a view of its own."""
+    web_token: SecretStr | None = None
+    """What visitors of the dashboard must show; without it, it is served on loopback only."""
     streams: dict[str, dict[str, str | int]] = Field(default_factory=dict)
     """Overrides of the streams' limits, by stream."""
     tag: str = "production"
     """The third part of a process's identity, `hostname:pid:tag`."""
+    apps: Words = Field(default_factory=list)
+    """Modules of `@job` functions that a worker loads when its command line names none."""
+    queues: Words = Field(default_factory=lambda: [names.DEFAULT_QUEUE])
+    """Queues that a worker serves when its command line names none, each `name` or `name,weight`."""
+    concurrency: int = Field(default=10, ge=1)
+    """Jobs that a worker runs at a time."""
+    stop_timeout: float = Field(default=25.0, ge=0)
+    """Seconds that running jobs get when their worker is told to stop."""
+    code_version: str | None = None
+    """The version of your code, kept with each run."""
 
     @classmethod
     def settings_customise_sources(
@@ -90,7 +115,11 @@ class Settings(BaseSettings):
         if unknown:
             raise ValueError(f"no such stream: {', '.join(unknown)}; there are {', '.join(DEFAULT_LIMITS)}")
         for stream in self.streams:
-            self.limits(stream)
+            try:
+                self.limits(stream)
+            except ValidationError as error:
+                first = error.errors()[0]
+                raise ValueError(f"{stream}.{first['loc'][0]}: {first['msg']}") from None
         return self
 
 
@@ -119,7 +148,7 @@ def load() -> Settings:
         return Settings()
     except ValidationError as error:
         for problem in error.errors():
-            name = "__".join(str(part) for part in problem["loc"])
+            name = "__".join(str(part) for part in problem["loc"]) or "streams"
             # the value itself stays out: it may be a password
             sys.stderr.write(f"AMQPJOBS_{name.upper()} (or {name} in amqpjobs.toml): {problem['msg']}\n")
         raise SystemExit(2) from None

@@ -1,0 +1,154 @@
+"""`Client`: hands jobs to the broker from asyncio code. `amqpjobs.sync.SyncClient` is the same for threads."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from amqpjobs import errors, payload
+from amqpjobs.clock import Clock, SystemClock
+from amqpjobs.jobs import JobFunction
+from amqpjobs.model import names, text
+from amqpjobs.payload import EnqueueOptions
+from amqpjobs.settings import Settings, age_seconds
+from amqpjobs.streams.append import Appender
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Outgoing, Properties
+from amqpjobs.streams.sender import Sender
+
+_DAY = 86400.0
+_MILLISECONDS = 1e11
+"""A moment from here on is taken for milliseconds: in seconds it would lie beyond the year 5138."""
+
+JobName = str | JobFunction[..., Any]
+
+
+class Client:
+    """Enqueues jobs; safe for many tasks of one event loop.
+
+    Every method returns the job's jid once the broker has confirmed it, within `settings.publish_timeout` seconds also
+    while the broker is away. Raises TypeError and ValueError (nothing was sent), BrokerUnavailable (no connection;
+    nothing was sent), ConfirmTimeout (the job may have arrived: with the same `jid=` a second copy can be
+    told apart), TooLarge, Refused.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
+        self.settings = settings or Settings()
+        self._clock = clock or SystemClock()
+        self._link = Link(self.settings, "client", self._clock)
+        self._sender = Sender(self._link, clock=self._clock)
+        self._scheduled = Appender(self._link, names.SCHEDULED, clock=self._clock)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to connect; safe to repeat. An absent broker shows in the first call that needs it."""
+        await self._link.start()
+
+    async def close(self) -> None:
+        """Close the connection; safe to repeat."""
+        await self._sender.close()
+        await self._scheduled.close()
+        await self._link.stop()
+
+    async def enqueue(
+        self, job: JobName, *args: Any, kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
+    ) -> str:
+        """Put a job on its queue: `await client.enqueue("SendEmailJob", "user@example.com", queue="critical")`.
+
+        `args` are the job's arguments; `kwargs` are keyword arguments in their place. `job` is a class name, whoever
+        implements it, or a function made by `@job`, whose own options hold unless given here.
+        """
+        return await self._enqueue(self.document(job, args, kwargs or {}, options))
+
+    async def enqueue_in(
+        self,
+        delay: float | timedelta,
+        job: JobName,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """Put a job on its queue in `delay` seconds (or a timedelta). See `enqueue_at`."""
+        due = self._clock.wall() + (errors.seconds(delay) or 0.0)
+        return await self._schedule(due, self.document(job, args, kwargs or {}, options))
+
+    async def enqueue_at(
+        self,
+        when: datetime | float,
+        job: JobName,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """Put a job on its queue at `when`: a datetime (without a zone: local time) or seconds since 1970.
+
+        The past means now. Raises TooFarAhead beyond what the stream `scheduled_jobs` keeps.
+        """
+        return await self._schedule(moment(when), self.document(job, args, kwargs or {}, options))
+
+    def document(
+        self, job: JobName, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: EnqueueOptions
+    ) -> dict[str, Any]:
+        """The job as it would be sent now, checked; sends nothing."""
+        jid = payload.check_jid(options["jid"]) if options.get("jid") is not None else secrets.token_hex(12)
+        if isinstance(job, JobFunction):
+            options = {**job.defaults, **options}
+            arguments = job.arguments(args, kwargs)
+            return payload.document(job.name, arguments, options, jid=jid, now=self._clock.wall())
+        if args and kwargs:
+            raise TypeError(f"{job}: a job takes positional arguments or kwargs, not both; nothing was sent")
+        return payload.document(job, dict(kwargs) if kwargs else list(args), options, jid=jid, now=self._clock.wall())
+
+    async def _enqueue(self, document: dict[str, Any]) -> str:
+        jid: str = document["jid"]
+        properties = Properties(message_id=jid, priority=document.get("priority"))
+        message = Outgoing(payload.encode(document), names.JOBS_EXCHANGE, document["queue"], properties)
+        await self.start()
+        await self._sender.publish(message, timeout=self.settings.publish_timeout)
+        return jid
+
+    async def _schedule(self, due: float, document: dict[str, Any]) -> str:
+        now = self._clock.wall()
+        if due <= now:
+            return await self._enqueue(document)
+        self._check_horizon(due - now)
+        jid: str = document["jid"]
+        entry = {"type": "scheduled_job", "jid": jid, "scheduled_at": due}
+        body = text.dump(entry | {"job": text.Verbatim(payload.encode(document))})
+        await self.start()
+        await self._scheduled.append([body], timeout=self.settings.publish_timeout)
+        return jid
+
+    def _check_horizon(self, ahead: float) -> None:
+        """The stream forgets what is older than its limit, a waiting job included."""
+        limit = self.settings.limits(names.SCHEDULED).max_age
+        age = age_seconds(limit)
+        horizon = age - min(_DAY, age / 10)
+        if ahead > horizon:
+            raise errors.TooFarAhead(
+                f"{ahead / _DAY:.1f} days ahead is beyond the {horizon / _DAY:.1f} that the stream {names.SCHEDULED}"
+                f" (max_age {limit}) can promise; nothing was sent"
+            )
+
+
+def moment(when: datetime | float) -> float:
+    """Seconds since 1970. Raises TypeError for what is no datetime or number, ValueError for NaN and infinities."""
+    if isinstance(when, datetime):
+        return when.timestamp()
+    if isinstance(when, bool) or not isinstance(when, int | float):
+        raise TypeError(f"a time is a datetime or seconds since 1970, not a {type(when).__name__}")
+    number = float(when)
+    if not abs(number) < 1e18:
+        raise ValueError(f"{when!r} is no time")
+    return number / 1000 if number >= _MILLISECONDS else number

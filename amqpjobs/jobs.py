@@ -1,0 +1,188 @@
+"""`@job`: a function that can be enqueued, and the registry where workers find it by name.
+
+Light on purpose: importing a module of jobs starts no connection and loads no broker driver.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+
+from amqpjobs.payload import EnqueueOptions, JobOptions, check_options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JobFunction(Generic[P, R]):
+    """A registered function. Calling it runs it here and now; `enqueue` hands it to a worker."""
+
+    def __init__(self, function: Callable[P, R], name: str, options: JobOptions) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name
+        self.defaults = options
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._signature = inspect.signature(function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function itself, without any broker."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<job {self.name}>"
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Enqueue with the function's own options and return the jid, once the broker has it."""
+        return self.options().enqueue(*args, **kwargs)
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """As `enqueue`, without blocking the event loop."""
+        return await self.options().enqueue_async(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueuing[P]:
+        """The same function with other options: `send.options(queue="low", delay=60).enqueue(1)`.
+
+        `delay` is in seconds (or a timedelta) from the call of `enqueue`, `at` a moment; at most one of them.
+        """
+        if delay is not None and at is not None:
+            raise TypeError("give delay or at, not both")
+        check_options(options)
+        return Enqueuing(cast("JobFunction[P, Any]", self), options, delay, at)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | dict[str, Any]:
+        """The arguments as the wire carries them: a list, or an object. Raises TypeError where a call would."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}; nothing was sent") from None
+        if not bound.kwargs:
+            return list(bound.args)
+        if not args:
+            return dict(kwargs)
+        return self._named(bound)
+
+    def _named(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        """A job's arguments are a list or an object, so a mixed call becomes all names."""
+        named: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = self._signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                named |= value
+            elif kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+                raise TypeError(
+                    f"{self.name}: {name!r} cannot be given by name, so keyword arguments cannot be mixed in"
+                )
+            else:
+                named[name] = value
+        return named
+
+
+class Enqueuing(Generic[P]):
+    """A job function with the options of one or more calls."""
+
+    def __init__(
+        self,
+        job: JobFunction[P, Any],
+        options: EnqueueOptions,
+        delay: float | timedelta | None,
+        at: datetime | float | None,
+    ) -> None:
+        self._job = job
+        self._options = options
+        self._delay = delay
+        self._at = at
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Enqueue and return the jid, once the broker has it. Blocks for at most `AMQPJOBS_PUBLISH_TIMEOUT`."""
+        from amqpjobs.sync import default_client  # noqa: PLC0415 - the driver is loaded by the first use
+
+        return default_client().submit(self._job, args, kwargs, self._options, delay=self._delay, at=self._at).result()
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """As `enqueue`, without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - see enqueue
+
+        from amqpjobs.sync import default_client  # noqa: PLC0415 - see enqueue
+
+        future = default_client().submit(self._job, args, kwargs, self._options, delay=self._delay, at=self._at)
+        return await asyncio.wrap_future(future)
+
+
+class Registry:
+    """Job functions by name. There is one for the process, `amqpjobs.jobs.registry`; tests may make their own."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, JobFunction[..., Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def get(self, name: str) -> JobFunction[..., Any] | None:
+        """The function registered as `name`, or None."""
+        return self._functions.get(name)
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
+    @overload
+    def job(
+        self, /, *, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
+    def job(
+        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> JobFunction[P, R] | Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Register a function, sync or async, under its own name or `name`: `@job` or `@job(name=…, queue=…, retry=…)`.
+
+        Raises ValueError when another function has the name, TypeError and ValueError for wrong options.
+        """
+        if function is not None:
+            return self._register(function, name, options)
+        if name is not None and (not isinstance(name, str) or not name):
+            raise TypeError(f"@job: name is a non-empty string, not {name!r}")
+        check_options(options)
+        return lambda function: self._register(function, name, options)
+
+    def _register(self, function: Callable[P, R], name: str | None, options: JobOptions) -> JobFunction[P, R]:
+        if not callable(function):
+            raise TypeError(f"@job registers a function, not {function!r}; name it with @job(name=…)")
+        if isinstance(function, JobFunction):
+            function = function.function
+        name = name or function.__name__
+        registered = JobFunction(function, name, options)
+        known = self._functions.get(name)
+        if known is not None and _place(known.function) != _place(function):
+            raise ValueError(
+                f"two functions are registered as job {name!r}: {_shown(known.function)} and {_shown(function)};"
+                " give one of them another name with @job(name=…)"
+            )
+        self._functions[name] = registered
+        return registered
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str, int]:
+    """Where a function is written: a module that is reloaded registers the same ones again."""
+    code = inspect.unwrap(function).__code__ if hasattr(inspect.unwrap(function), "__code__") else None
+    return function.__qualname__, code.co_filename if code else "", code.co_firstlineno if code else id(function)
+
+
+def _shown(function: Callable[..., Any]) -> str:
+    _, file, line = _place(function)
+    return f"{function.__module__}.{function.__qualname__} ({file}:{line})"
+
+
+registry = Registry()
+job = registry.job
+
+Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]

@@ -1,0 +1,175 @@
+"""One worker process: builds the parts, starts them in order, and stops them so that no job is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amqpjobs.clock import Clock, SystemClock
+from amqpjobs.jobs import Registry, registry
+from amqpjobs.service import Service
+from amqpjobs.settings import Settings
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.link import Link
+from amqpjobs.worker.executor import Executor
+from amqpjobs.worker.fetch import Fetcher, QueueShare
+from amqpjobs.worker.heartbeat import Heartbeat, Identity
+from amqpjobs.worker.ledger import Ledger
+from amqpjobs.worker.outcomes import Recorder
+from amqpjobs.worker.processor import Processor
+from amqpjobs.worker.report import Reporter
+
+log = logging.getLogger("amqpjobs.worker")
+
+INTERRUPT_GRACE = 1.0
+"""Seconds that cancelled handlers get to clean up."""
+RECORD_GRACE = 5.0
+"""Seconds that a stop waits at least for the records of finished jobs; what is not recorded runs again."""
+GOODBYE_GRACE = 2.0
+WATCH_INTERVAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker is to do. `stop_timeout`: seconds that running jobs get when it is told to stop."""
+
+    queues: Sequence[QueueShare] = (QueueShare("default"),)
+    concurrency: int = 10
+    stop_timeout: float = 25.0
+    prefetch: int | None = None
+    """Jobs taken from each queue ahead of their turn and not yet acknowledged; twice the concurrency when not given."""
+
+
+class Launcher:
+    """A worker. `start`, then `quiet` and `stop`, each safe to repeat; a stopped one is not started again.
+
+    It has two connections: the broker stops reading from one that publishes while it is short of memory or disk, and
+    acks and deliveries must not wait for that.
+    """
+
+    def __init__(
+        self, settings: Settings, plan: Plan, *, jobs: Registry = registry, clock: Clock | None = None
+    ) -> None:
+        self.plan = plan
+        clock = clock or SystemClock()
+        self.identity = Identity(settings.tag, clock.wall())
+        queues = [share.name for share in plan.queues]
+        name = f"worker {self.identity.name}"
+        prefetch = plan.prefetch or 2 * plan.concurrency
+        self._jobs_link = Link(settings, name, clock, fatal_first=True)
+        self._records_link = Link(settings, f"{name} records", clock)
+        ledger = Ledger()
+        self._fetcher = Fetcher(self._jobs_link, plan.queues, ledger, prefetch=prefetch, clock=clock)
+        self._recorder = Recorder(self._records_link, ledger, limit=2 * plan.concurrency, clock=clock)
+        self._executor = Executor(jobs, plan.concurrency, clock)
+        reporter = Reporter(self.identity.name, settings.code_version)
+        self._processor = Processor(
+            self._fetcher, self._executor, self._recorder, ledger, reporter, concurrency=plan.concurrency, clock=clock
+        )
+        self._heartbeat = Heartbeat(
+            self._records_link,
+            self.identity,
+            concurrency=plan.concurrency,
+            queues=queues,
+            state=lambda: self.state,
+            runs=lambda: self._processor.runs,
+            clock=clock,
+        )
+        self._watch = _Watch(self, self._heartbeat, clock)
+        self._orders = ""
+        self._stopped = False
+
+    @property
+    def state(self) -> str:
+        """`running`, `quiet`, `stopping`, or `paused: …` with the reason why no job is begun."""
+        trouble = self._recorder.trouble
+        return self._orders or (f"paused: {trouble}" if trouble else "running")
+
+    @property
+    def busy(self) -> int:
+        """How many jobs run."""
+        return len(self._processor.runs)
+
+    async def start(self) -> None:
+        """Connect, subscribe and begin. Raises BrokerError when the broker is not there, or no queue can be served."""
+        await self._jobs_link.start()
+        await self._records_link.start()
+        await self._recorder.start()
+        await self._fetcher.start()
+        troubles = await self._fetcher.tried()
+        if len(troubles) == len(self.plan.queues):
+            raise BrokerError("no queue can be served: " + "; ".join(troubles))
+        await self._processor.start()
+        await self._heartbeat.start()
+        await self._watch.start()
+
+    async def quiet(self) -> None:
+        """Take no more jobs; what runs goes on. What was taken and not begun goes back to its queue."""
+        self._orders = self._orders or "quiet"
+        self._heartbeat.changed()
+        await self._fetcher.quiet()
+
+    async def stop(self, timeout: float | None = None) -> int:
+        """Stop: nothing more is begun, running jobs get `timeout` seconds (the plan's), the rest goes back.
+
+        Returns how many jobs were still running and were given back; no try of theirs is counted.
+        """
+        if self._stopped:
+            return 0
+        self._stopped = True
+        self._orders = "stopping"
+        self._heartbeat.changed()
+        await self._fetcher.quiet()
+        left = await self._processor.finish(self.plan.stop_timeout if timeout is None else timeout)
+        if left:
+            log.warning("%d jobs did not finish in time; they go back to their queues", left)
+            await self._processor.interrupt(INTERRUPT_GRACE)
+        await self._close()
+        return left
+
+    async def abort(self) -> None:
+        """Close everything after a start that failed."""
+        self._stopped = True
+        await self._close()
+
+    async def _close(self) -> None:
+        if not await self._recorder.drained(RECORD_GRACE):
+            log.error("%d finished jobs could not be recorded; they run again", self._recorder.waiting)
+        await self._watch.stop()
+        await self._heartbeat.stop()
+        if self._records_link.state == "up" and self._heartbeat_ran:
+            await self._heartbeat.goodbye(GOODBYE_GRACE)
+        await self._heartbeat.close()
+        await self._recorder.stop()
+        await self._fetcher.stop()
+        self._executor.close()
+        await self._jobs_link.stop()
+        await self._records_link.stop()
+
+    @property
+    def _heartbeat_ran(self) -> bool:
+        return self._watch.started
+
+
+class _Watch(Service):
+    """Notices changes of state: one line in the log and one heartbeat each."""
+
+    def __init__(self, launcher: Launcher, heartbeat: Heartbeat, clock: Clock) -> None:
+        super().__init__("watch")
+        self._launcher = launcher
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self.started = False
+
+    async def run(self) -> None:
+        """Look twice a second."""
+        self.started = True
+        before = self._launcher.state
+        while True:
+            await self._clock.sleep(WATCH_INTERVAL)
+            state = self._launcher.state
+            if state != before:
+                log.log(logging.ERROR if state.startswith("paused") else logging.INFO, "now %s (was %s)", state, before)
+                self._heartbeat.changed()
+            before = state

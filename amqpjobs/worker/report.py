@@ -1,0 +1,125 @@
+"""The words for what became of a job: the entries that are recorded of it, and the line in the log."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from amqpjobs.model import names, outcomes, text
+from amqpjobs.model.messages import Job, Unreadable
+from amqpjobs.streams.port import Properties, Scalar
+from amqpjobs.worker.executor import Ended, Run
+from amqpjobs.worker.outcomes import Record
+
+log = logging.getLogger("amqpjobs.worker")
+
+NO_CLASS = "(unreadable)"
+"""The class that a failure is counted under when the message told none."""
+
+
+class Reporter:
+    """Writes as the process `worker` (`hostname:pid:tag`), of the given version of the user's code."""
+
+    def __init__(self, worker: str, code_version: str | None) -> None:
+        self._worker = worker
+        self._code_version = code_version
+
+    def ended(self, run: Run, ended: Ended, properties: Properties, now: float, jitter: float) -> list[Record]:
+        """The records of a run that ended at `now`; `jitter`, in [0, 1), spreads retries of what failed together."""
+        extra = {"jid": run.job.jid}
+        if ended.snooze is not None:
+            log.info("%s snoozed for %g s", run.job.cls, ended.snooze, extra=extra)
+            return [self._snoozed(run.job, ended.snooze, properties, now)]
+        if ended.failure is None:
+            log.debug("%s done in %.1f ms", run.job.cls, run.duration_ms, extra=extra)
+            return [self._metric(run, None)]
+        outcome = outcomes.failed(
+            run.job, ended.failure, now=now, jitter=jitter, worker=self._worker, properties=_travelling(properties)
+        )
+        _log_failure(run, ended.failure, outcome.what)
+        metric = self._metric(run, ended.failure.error_class)
+        if outcome.stream is None or outcome.entry is None:
+            return [metric]
+        headers = _headers(run.job.jid, ended.failure.error_class, now)
+        return [Record(outcome.stream, outcome.entry, run.job.raw, headers), metric]
+
+    def unreadable(self, bad: Unreadable, queue: str, now: float) -> list[Record]:
+        """The records of a message that is no job: it is dead, and counts as failed."""
+        jid = bad.jid or ""
+        log.warning(
+            "a message from queue %s is no job: %s: %s", queue, bad.error_class, bad.error_message, extra={"jid": jid}
+        )
+        entry = outcomes.unreadable(bad, now=now, jid=jid, queue=queue, worker=self._worker)
+        metric = self._line(jid, bad.cls or NO_CLASS, queue, now) | {"status": "failed", "error_class": bad.error_class}
+        return [
+            Record(names.DEAD, entry, bad.raw, _headers(jid, bad.error_class, now)),
+            Record(names.METRICS, text.dump(metric)),
+        ]
+
+    def expired(self, job: Job, now: float) -> list[Record]:
+        """The record of a job that waited too long in its queue and was not run."""
+        log.info("%s expired: it waited longer than %g s", job.cls, job.expires_in, extra={"jid": job.jid})
+        return [Record(names.METRICS, text.dump(self._line(job.jid, job.cls, job.queue, now) | {"status": "expired"}))]
+
+    def _metric(self, run: Run, error_class: str | None) -> Record:
+        metric = outcomes.metric(
+            run.job,
+            status="success" if error_class is None else "failed",
+            started_at=run.context.started_at,
+            duration_ms=round(run.duration_ms, 3),
+            worker=self._worker,
+            error_class=error_class,
+            code_version=self._code_version,
+        )
+        return Record(names.METRICS, text.dump(metric))
+
+    def _line(self, jid: str, cls: str, queue: str, now: float) -> dict[str, Any]:
+        """A metric of a job that was not run."""
+        line = {"type": "job_metric", "timestamp": now, "jid": jid, "job_class": cls, "queue": queue, "duration_ms": 0}
+        return line | {"worker_identity": self._worker}
+
+    def _snoozed(self, job: Job, delay: float, properties: Properties, now: float) -> Record:
+        """The job itself, waiting again; a repeat (after a lost ack) replaces the first."""
+        entry = {
+            "type": "scheduled_job",
+            "jid": job.jid,
+            "scheduled_at": now + max(0.0, delay),
+            "reschedule": True,
+            "properties": _travelling(properties),
+            "job": text.Verbatim(job.raw),
+        }
+        return Record(names.SCHEDULED, text.dump(entry))
+
+
+def _headers(jid: str, error_class: str, now: float) -> dict[str, Scalar]:
+    """What is told of a job that is too large for an entry of its own making."""
+    return {"x-jid": jid, "x-error-class": error_class[:200], "x-died-at": now}
+
+
+def _travelling(properties: Properties) -> dict[str, Any]:
+    """The AMQP properties that survive every hop. Floats that JSON cannot hold do not."""
+    kept: dict[str, Any] = {}
+    if properties.priority is not None:
+        kept["priority"] = properties.priority
+    if properties.correlation_id is not None:
+        kept["correlation_id"] = properties.correlation_id
+    headers = {
+        name: value
+        for name, value in properties.headers.items()
+        if not name.startswith("x-") and not (isinstance(value, float) and not math.isfinite(value))
+    }
+    return kept | ({"headers": headers} if headers else {})
+
+
+def _log_failure(run: Run, failure: outcomes.Failure, what: str) -> None:
+    becomes = {"retry": "it is tried again", "dead": "it is dead", "discarded": "it is discarded"}[what]
+    log.warning(
+        "%s failed (try %d): %s: %.500s; %s",
+        run.job.cls,
+        run.context.attempt,
+        failure.error_class,
+        failure.error_message,
+        becomes,
+        extra={"jid": run.job.jid},
+    )

@@ -17,6 +17,11 @@ class PublishingChannel:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def connection(self) -> Connection | None:
+        """The connection of the last publisher handed out."""
+        return self._connection
+
     async def open(self) -> Publisher:
         """A publisher on a connection that takes publishes, waiting for that as long as it takes.
 

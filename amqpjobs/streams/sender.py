@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from amqpjobs.streams.errors import (
     ConnectionLost,
     Nacked,
     NotFound,
+    PreconditionFailed,
     Unroutable,
 )
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Outgoing
+from amqpjobs.streams.port import Connection, Outgoing
 
 log = logging.getLogger("amqpjobs.streams")
 
@@ -53,6 +55,8 @@ class Sender:
         self._window = asyncio.Semaphore(WINDOW)
         self._repairing = asyncio.Lock()
         self._repaired: dict[str, int] = {}
+        self._verified: set[str] = set()
+        self._verified_on: Connection | None = None
 
     async def publish(self, message: Outgoing, *, timeout: float | None = None) -> None:
         """Publish and return once the broker confirmed it; `timeout` is in seconds, the broker's absence included.
@@ -82,6 +86,8 @@ class Sender:
             repaired = self._repaired.get(remedy, 0)
             try:
                 publisher = await self._channel.open()
+                if message.exchange not in self._verified or self._channel.connection is not self._verified_on:
+                    await self._verify(message.exchange)
                 progress.sent = True
                 return await publisher.publish(message)
             except (ConnectionLost, Nacked) as error:
@@ -96,6 +102,22 @@ class Sender:
                 continue
             await self._clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _verify(self, exchange: str) -> None:
+        """See that an exchange of ours exists before the first use of it on a connection.
+
+        A publish to a missing one closes the channel, and with messages of others still on their way to the socket
+        that may cost the whole connection (504, frames on a closed channel).
+        """
+        async with self._repairing:
+            connection = self._channel.connection
+            if connection is not self._verified_on:
+                self._verified_on, self._verified = connection, {""}
+            kind = topology.EXCHANGES.get(exchange)
+            if connection is not None and kind is not None and exchange not in self._verified:
+                with contextlib.suppress(PreconditionFailed):  # another kind than ours: the topology reports that
+                    await connection.declare_exchange(exchange, kind)
+            self._verified.add(exchange)
 
     async def _repair(self, what: str, seen: int) -> None:
         """Declare what is missing: once for all the messages that met it, by the count that each saw before."""

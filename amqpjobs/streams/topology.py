@@ -12,6 +12,8 @@ from amqpjobs.streams.port import Connection, Scalar
 
 log = logging.getLogger("amqpjobs.streams")
 
+EXCHANGES = {names.JOBS_EXCHANGE: "direct", names.DEAD_EXCHANGE: "fanout", names.UNROUTED: "fanout"}
+
 
 async def ensure(connection: Connection, settings: Settings) -> list[str]:
     """Declare every exchange, stream and queue of ours that is missing.
@@ -20,7 +22,7 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
     something is missing and the user may not configure, ConnectionLost.
     """
     remarks = []
-    for name, kind in ((names.JOBS_EXCHANGE, "direct"), (names.DEAD_EXCHANGE, "fanout"), (names.UNROUTED, "fanout")):
+    for name, kind in EXCHANGES.items():
         remarks += await _exchange(connection, name, kind)
     for stream in names.STREAMS:
         remarks += await ensure_stream(connection, settings, stream)

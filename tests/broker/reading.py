@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from amqpjobs.streams.port import Connection, Incoming, Outgoing
@@ -56,13 +57,24 @@ def once(messages: list[Incoming]) -> list[dict[str, Any]]:
 
 async def take_all(connection: Connection, queue: str, count: int) -> list[Incoming]:
     """So many messages of a queue, acknowledged."""
+    return await _take(connection, queue, lambda found: len(found) >= count)
+
+
+async def take_until(connection: Connection, queue: str, last: bytes) -> list[Incoming]:
+    """The messages of a queue before the one with this body, acknowledged."""
+    return (await _take(connection, queue, lambda found: found[-1].body == last))[:-1]
+
+
+async def _take(connection: Connection, queue: str, enough: Callable[[list[Incoming]], bool]) -> list[Incoming]:
     found: list[Incoming] = []
     done = asyncio.Event()
 
     def take(message: Incoming) -> None:
+        if done.is_set():
+            return
         found.append(message)
         consumer.ack(message.tag)
-        if len(found) >= count:
+        if enough(found):
             done.set()
 
     consumer = await connection.consume(queue, take, prefetch=100)

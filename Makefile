@@ -17,7 +17,8 @@ setup:
 
 demo:
 	@scripts/setup demo
-	@exec $(PYTHON_IN_VENV) -m amqpjobs.demo
+	@AMQPJOBS_STATE_DIR=$${AMQPJOBS_STATE_DIR:-.demo} exec .venv/bin/amqpjobs up -A workers.demo \
+	  --with "producer=$(PYTHON_IN_VENV) workers/foreign_producer.py --rate 4"
 
 test:
 	@scripts/setup test

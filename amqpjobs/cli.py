@@ -6,9 +6,9 @@ Exit status: 0 done, 1 it could not be done (one line on standard error says why
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -48,12 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_module(name: str, arguments: list[str]) -> int:
-    """The same as `python -m amqpjobs.NAME ARGUMENTS`, the working directory on the path included."""
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    sys.argv = [f"amqpjobs {name}", *arguments]
-    runpy.run_module(f"amqpjobs.{name}", run_name="__main__")
-    return 0
+    """The same as `python -m amqpjobs.NAME ARGUMENTS`."""
+    module = importlib.import_module(f"amqpjobs.{name}.__main__")
+    status: int = module.main(arguments)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -26,8 +26,13 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 
 
-def enqueue(channel: BlockingChannel, job_class: str, args: list[Any], queue: str = "default", retry: int = 25) -> str:
-    """Put a job on a queue; its jid. On a channel in confirm mode it raises when the broker did not take it."""
+def enqueue(
+    channel: BlockingChannel, job_class: str, args: list[Any], queue: str = "default", retry: int = 25, **more: Any
+) -> str:
+    """Put a job on a queue; its jid. `more` are optional fields, such as tags.
+
+    On a channel in confirm mode it raises when the broker did not take the job.
+    """
     jid = uuid.uuid4().hex
     job = {
         "jid": jid,
@@ -37,6 +42,7 @@ def enqueue(channel: BlockingChannel, job_class: str, args: list[Any], queue: st
         "retry": retry,
         "retry_count": 0,
         "enqueued_at": time.time(),
+        **more,
     }
     channel.basic_publish("jobs.direct", queue, json.dumps(job), PERSISTENT, mandatory=True)
     return jid
@@ -57,29 +63,36 @@ def schedule(channel: BlockingChannel, job_class: str, args: list[Any], at: floa
 
 # --- the demo's mix ---------------------------------------------------------------------------------------------------
 
-PEOPLE = ("Ada", "Grace", "Edsger", "Barbara", "Donald", "Radia")
+PEOPLE = ("ada", "grace", "edsger", "barbara", "donald", "radia")
+GREETINGS = ("Welcome!", "Your order is on its way", "Your invoice", "We have missed you")
+REPORTS = ("sales", "stock", "returns", "visitors")
 
 Send = Callable[[BlockingChannel, str], str]
 
 
 def quick(channel: BlockingChannel, queue: str) -> str:
-    return enqueue(channel, "Greet", [random.choice(PEOPLE)], queue)
+    if random.random() < 0.3:
+        return enqueue(channel, "ProcessImageJob", [random.randint(1, 9999), round(random.uniform(0.1, 0.8), 2)], queue)
+    return enqueue(channel, "SendEmailJob", [f"{random.choice(PEOPLE)}@example.com", random.choice(GREETINGS)], queue)
 
 
 def slow(channel: BlockingChannel, queue: str) -> str:
-    return enqueue(channel, "Report", [round(random.uniform(1.0, 6.0), 1)], queue)
+    return enqueue(channel, "ReportJob", [random.choice(REPORTS), round(random.uniform(2, 8), 1)], queue)
 
 
 def recovering(channel: BlockingChannel, queue: str) -> str:
-    return enqueue(channel, "Flaky", [uuid.uuid4().hex[:8], random.randint(1, 2)], queue)
+    return enqueue(channel, "FlakyJob", [random.randint(1, 3)], queue, retry_delays=[2, 4, 8], tags=["flaky"])
 
 
 def dying(channel: BlockingChannel, queue: str) -> str:
-    return enqueue(channel, "Doomed", [random.choice(PEOPLE)], queue, retry=0)
+    if random.random() < 0.5:
+        return enqueue(channel, "RejectedJob", [round(random.uniform(-50, 0), 2)], queue)
+    reason = f"order {random.randint(1, 9999)} does not exist"
+    return enqueue(channel, "DoomedJob", [reason], queue, retry=1, retry_delays=[5])
 
 
 def scheduled(channel: BlockingChannel, queue: str) -> str:
-    return schedule(channel, "Greet", [random.choice(PEOPLE)], time.time() + random.uniform(3, 30), queue)
+    return schedule(channel, "SendReminderJob", [random.randint(1, 9999)], time.time() + random.uniform(3, 30), queue)
 
 
 KINDS: dict[str, tuple[Send, float]] = {

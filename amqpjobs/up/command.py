@@ -125,11 +125,12 @@ def _module(name: str, *arguments: str) -> list[str]:
 
 
 def worker_arguments(options: argparse.Namespace) -> list[str]:
-    """What the worker is told of the options of `amqpjobs up`."""
-    arguments = ["-A", options.app, "-c", str(options.concurrency), "-t", str(options.timeout)]
-    for queue in options.queue or ["default"]:
-        arguments += ["-q", queue]
-    return arguments
+    """What the worker is told of the options of `amqpjobs up`; what was not given comes from its own settings."""
+    arguments = ["-t", f"{options.timeout:g}"]
+    for flag, values in (("-A", options.app), ("-q", options.queue)):
+        for value in values:
+            arguments += [flag, value]
+    return arguments if options.concurrency is None else [*arguments, "-c", str(options.concurrency)]
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from typing import Any
 
 
 def _also(text: str) -> tuple[str, list[str]]:
@@ -16,11 +17,19 @@ def _also(text: str) -> tuple[str, list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `amqpjobs up`."""
-    parser.add_argument("-A", "--app", required=True, metavar="MODULE", help="the module with your @job functions")
-    parser.add_argument("-q", "--queue", action="append", metavar="NAME", help="a queue to work on (default: default)")
-    parser.add_argument("-c", "--concurrency", type=int, default=10, metavar="N", help="jobs at once (default: 10)")
+    several: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("-A", "--app", metavar="MODULE", help="a module of @job functions (may be repeated)", **several)
     parser.add_argument(
-        "-t", "--timeout", type=float, default=5.0, metavar="SECONDS", help="for running jobs at the end (default: 5)"
+        "-q", "--queue", metavar="NAME[,WEIGHT]", help="a queue to take from (may be repeated)", **several
+    )
+    parser.add_argument("-c", "--concurrency", type=int, metavar="N", help="jobs at a time (default: 10)")
+    parser.add_argument(
+        "-t",
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="what running jobs get at the end (default: 5)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="where the dashboard listens (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8484, help="where the dashboard listens (default: 8484)")
@@ -28,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="also",
         type=_also,
-        action="append",
-        default=[],
         metavar="NAME=COMMAND",
         help="one more command to run beside them, started when all the rest is ready (may be repeated)",
+        **several,
     )

@@ -84,9 +84,9 @@ async def test_what_a_foreign_client_enqueues_our_worker_runs(
     start: Start, plain_channel: BlockingChannel, link: Link, eventually: Eventually
 ) -> None:
     start("-m", "amqpjobs.worker", "-A", "workers.demo", "-q", "default", "-c", "2")
-    jid = foreign_producer.enqueue(plain_channel, "Greet", ["Ada"])
+    jid = foreign_producer.enqueue(plain_channel, "SendEmailJob", ["user@example.com", "Hello!"])
     [metric] = await eventually(lambda: metrics_of(link, jid), timeout=20)
-    assert (metric["job_class"], metric["queue"], metric["status"]) == ("Greet", "default", "success")
+    assert (metric["job_class"], metric["queue"], metric["status"]) == ("SendEmailJob", "default", "success")
 
 
 async def test_what_a_foreign_client_schedules_our_scheduler_releases(
@@ -95,7 +95,7 @@ async def test_what_a_foreign_client_schedules_our_scheduler_releases(
     start("-m", "amqpjobs.scheduler")
     start("-m", "amqpjobs.worker", "-A", "workers.demo", "-q", "default", "-c", "2")
     due = time.time() + 1.5
-    jid = foreign_producer.schedule(plain_channel, "Greet", ["Grace"], due)
+    jid = foreign_producer.schedule(plain_channel, "SendReminderJob", [123], due)
     [metric] = await eventually(lambda: metrics_of(link, jid), timeout=20)
     assert metric["status"] == "success"
     assert due <= metric["timestamp"] < due + 5

@@ -33,7 +33,8 @@ class _Exact(json.JSONEncoder):
         return orjson.loads(orjson.dumps(o))
 
 
-_exact = _Exact(separators=(",", ":"))
+_exact = _Exact(separators=(",", ":"), ensure_ascii=False)
+_escaped = _Exact(separators=(",", ":"))
 
 
 def dump(value: Any) -> bytes:
@@ -83,6 +84,8 @@ def _dump_exact(value: Any) -> bytes:
         return value.raw
     try:
         return _exact.encode(value).encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return _escaped.encode(value).encode()
     except _HasVerbatim:
         pass
     except RecursionError:

@@ -164,10 +164,11 @@ def _cut(words: str, excess: int) -> str:
 
 
 def _kept(raw: bytes) -> dict[str, str]:
-    """The bytes as text where they are some, and where that is not much longer than base64 (control characters are)."""
-    encoded = base64.b64encode(raw).decode()
+    """The bytes as text where they are some and written not much longer than base64 (control characters are)."""
     try:
         plain = raw.decode()
     except UnicodeDecodeError:
-        return {"raw_base64": encoded}
-    return {"raw": plain} if len(text.dump(plain)) <= len(encoded) + 1000 else {"raw_base64": encoded}
+        plain = None
+    if plain is not None and len(text.dump(plain)) <= len(raw) * 4 // 3 + 1000:
+        return {"raw": plain}
+    return {"raw_base64": base64.b64encode(raw).decode()}

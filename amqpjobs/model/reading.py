@@ -46,7 +46,7 @@ def pieces(body: bytes) -> list[Piece] | Unreadable:
     try:
         if text.bare(body)[:1] == b"[":
             return [Piece(index, raw, value) for index, (raw, value) in enumerate(text.entries(body))]
-        value = text.parse(body, depth=text.ENTRY_DEPTH)
+        value = text.parse(body, depth=text.ENTRY_DEPTH - 1)
     except text.NotJson as error:
         return Unreadable(MALFORMED, f"not JSON: {error}", body)
     if not isinstance(value, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from json.scanner import make_scanner
 from typing import Any
 
@@ -56,30 +56,14 @@ def member(raw: bytes, name: str) -> bytes | None:
 
 def elements(raw: bytes) -> list[bytes]:
     """The elements of a top-level array, each one's bytes as they came; NotJson when it is no array."""
-    return [piece for piece, _ in entries(raw)]
+    body = decode(raw)
+    return [body[at:end].encode() for at, end, _ in _elements(body)]
 
 
 def entries(raw: bytes) -> list[tuple[bytes, Any]]:
     """The elements of a top-level array, each one's bytes and its value; NotJson when it is no array."""
     body = decode(raw)
-    if not body.startswith("["):
-        raise NotJson("not an array")
-    found: list[tuple[bytes, Any]] = []
-    at = _skip(body, 1)
-    if body.startswith("]", at):
-        at += 1
-    else:
-        while True:
-            value, end = value_at(body, at)
-            found.append((body[at:end].encode(), value))
-            at = _skip(body, end)
-            if not body.startswith(",", at):
-                break
-            at = _skip(body, at + 1)
-        at = _expect(body, at, "]")
-    if at != len(body):
-        raise NotJson(f"something follows the array at character {at}")
-    return found
+    return [(body[at:end].encode(), value) for at, end, value in _elements(body)]
 
 
 def with_members(raw: bytes, changes: Mapping[str, Any], drop: Collection[str] = ()) -> bytes:
@@ -117,7 +101,7 @@ def _last_member(raw: bytes, name: str) -> bytes | None:
     `job` ends an entry). What follows its name up to the closing brace is its value only if that is one JSON value:
     from a member further in, a brace would be left over, and an unescaped quote after a comma begins a name.
     """
-    opening = b'"%s":' % name.encode()
+    opening = dump(name) + b":"
     at = raw.rfind(opening)
     if at < 1 or raw[at - 1] not in b",{" or not raw.endswith(b"}"):
         return None
@@ -153,6 +137,23 @@ def value_at(body: str, at: int) -> tuple[Any, int]:
     return value, end
 
 
+def _elements(body: str) -> Iterator[tuple[int, int, Any]]:
+    """Where each element of an array starts, where it ends, and its value."""
+    at = _skip(body, _expect(body, 0, "["))
+    sign = "]" if body.startswith("]", at) else ","
+    while sign == ",":
+        value, end = value_at(body, at)
+        yield at, end, value
+        sign = body[end : end + 1]
+        if sign in _BLANKS:
+            end = _skip(body, end)
+            sign = body[end : end + 1]
+        at = end + 1 if sign == "," else end
+        if body[at : at + 1] in _BLANKS:
+            at = _skip(body, at)
+    _end(body, _expect(body, at, "]"))
+
+
 def _skip(body: str, at: int) -> int:
     """Where the white space at `at` ends."""
     if body[at : at + 1] not in _BLANKS:
@@ -167,30 +168,26 @@ def _expect(body: str, at: int, sign: str) -> int:
     return at + len(sign)
 
 
-def _members(body: str) -> list[tuple[str, int, int, int]]:
-    """Of each member of an object: its name, where the name starts, where the value starts, where it ends."""
-    if not body.startswith("{"):
-        raise NotJson("not an object")
-    found: list[tuple[str, int, int, int]] = []
-    at = _skip(body, 1)
-    if body.startswith("}", at):
-        at += 1
-    else:
-        while True:
-            name = _NAME.match(body, at)
-            if name is None:
-                raise NotJson(f"expected a member at character {at}")
-            start, begin = name.start(1), name.end()
-            _, end = value_at(body, begin)
-            found.append((_name(name[1]), start, begin, end))
-            at = _skip(body, end)
-            if not body.startswith(",", at):
-                break
-            at += 1
-        at = _expect(body, at, "}")
+def _end(body: str, at: int) -> None:
     if at != len(body):
-        raise NotJson(f"something follows the object at character {at}")
-    return found
+        raise NotJson(f"something follows at character {at}")
+
+
+def _members(body: str) -> Iterator[tuple[str, int, int, int]]:
+    """Of each member of an object: its name, where the name starts, where the value starts, where it ends."""
+    at = _skip(body, _expect(body, 0, "{"))
+    sign = "}" if body.startswith("}", at) else ","
+    while sign == ",":
+        name = _NAME.match(body, at)
+        if name is None:
+            raise NotJson(f"expected a member at character {at}")
+        begin = name.end()
+        end = value_at(body, begin)[1]
+        yield _name(name[1]), name.start(1), begin, end
+        at = _skip(body, end)
+        sign = body[at : at + 1]
+        at += sign == ","
+    _end(body, _expect(body, at, "}"))
 
 
 def _name(quoted: str) -> str:

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqpjobs.model import text
+from tests.unit.odd import ANY_TEXT, VALUES, same, written
+
+BLANKS = st.text(" \t\r\n", max_size=2)
+
+
+@st.composite
+def spaced(draw: st.DrawFn, values: st.SearchStrategy[Any] = VALUES) -> tuple[Any, bytes]:
+    """A value, and one of the many ways to write it down."""
+    value = draw(values)
+    document = json.dumps(value, indent=draw(st.sampled_from([None, 0, 3])), ensure_ascii=draw(st.booleans()))
+    try:
+        document.encode()
+    except UnicodeEncodeError:
+        document = json.dumps(value)
+    bom = draw(st.sampled_from(["", "\ufeff"]))
+    return value, (bom + draw(BLANKS) + document + draw(BLANKS)).encode()
+
+
+@given(spaced())
+def test_parse_reads_whatever_json_can_hold(case: tuple[Any, bytes]) -> None:
+    value, raw = case
+    assert same(text.parse(raw), value)
+
+
+@given(st.one_of(st.binary(), st.text('{}[]",:\\0123456789eE.+-tfnN\x00 u').map(str.encode)))
+def test_any_bytes_parse_or_are_not_json(raw: bytes) -> None:
+    for read in (text.parse, text.members, text.elements):
+        try:
+            read(raw)
+        except text.NotJson as error:
+            assert str(error)
+
+
+@given(VALUES)
+def test_what_is_dumped_is_parsed_again(value: Any) -> None:
+    assert same(text.parse(text.dump(value)), value)
+
+
+@given(spaced(st.lists(VALUES, max_size=5)))
+def test_elements_are_slices_of_the_array(case: tuple[Any, bytes]) -> None:
+    values, raw = case
+    pieces = text.elements(raw)
+    assert all(same(text.parse(piece), value) for piece, value in zip(pieces, values, strict=True))
+    assert all(piece in raw for piece in pieces)
+    assert all(same(value, read) for value, (_, read) in zip(values, text.entries(raw), strict=True))
+
+
+@given(spaced(st.dictionaries(ANY_TEXT, VALUES, max_size=5)))
+def test_members_are_slices_of_the_object(case: tuple[Any, bytes]) -> None:
+    value, raw = case
+    found = text.members(raw)
+    assert same({name: text.parse(piece) for name, piece in found}, value)
+    for name, piece in found:
+        assert piece in raw
+        assert text.member(raw, name) == piece
+    assert text.member(raw, "there is no such member") is None
+
+
+@given(
+    spaced(st.dictionaries(ANY_TEXT, VALUES, max_size=5)),
+    st.dictionaries(ANY_TEXT, VALUES, max_size=3),
+    st.lists(ANY_TEXT, max_size=2),
+)
+def test_with_members_changes_those_and_no_byte_of_the_others(
+    case: tuple[Any, bytes], changes: dict[str, Any], drop: list[str]
+) -> None:
+    value, raw = case
+    changed = text.with_members(raw, changes, drop)
+    expected = {k: v for k, v in value.items() if k not in drop or k in changes} | changes
+    assert same(text.parse(changed), expected)
+    before, after = dict(text.members(raw)), dict(text.members(changed))
+    assert all(after[name] == before[name] for name in after if name not in changes)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"job":{"a":1},"z":{"job":{"b":2}}}',
+        b'{"job":1,"z":[{"job":2}]}',
+        b'{"job":1,"z":"\\",\\"job\\":3"}',
+        b'{"job":1,"z\\",\\"job":3}',
+        b'{"z":{"job":1}}',
+        b'{"z":1,"job":{"job":{"job":1}}}',
+        b'{"z":1,"job" : {"a":1} }',
+        b'{"job":1,"job":2}',
+        b'{"job":2,"z":"job"}',
+        b'{"job":NaN}',
+        b'{"a":"}","job":"}"}',
+    ],
+)
+def test_member_finds_the_top_level_one(raw: bytes) -> None:
+    value = text.parse(raw)
+    found = text.member(raw, "job")
+    assert (found is None) == ("job" not in value)
+    assert found is None or same(text.parse(found), value["job"])
+
+
+def test_a_member_that_stands_twice_counts_as_its_last_and_is_set_once() -> None:
+    assert text.with_members(b'{"a":1,"b":1.10,"a":2}', {"a": 3}) == b'{"a":3,"b":1.10}'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b" \n",
+        b"{",
+        b"[1,2",
+        b"[1,]",
+        b'{"a":1,}',
+        b'{"a" 1}',
+        b"{1:2}",
+        b"1 2",
+        b"\xff\xfe",
+        b'"\xff"',
+        '{"a":1}'.encode("utf-16"),
+        '{"a":1}'.encode("utf-16-le"),
+        '{"a":1}'.encode("utf-32"),
+        b"[" * 10_000,
+        b"[" * 10_000 + b"]" * 10_000,
+        b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+        b"9" * 5000,
+        b'"\xed\xa0\x80"',
+        b"\x1f\x8b\x08\x00",
+        b"'a'",
+        b"nul",
+        b"[1]]",
+    ],
+)
+def test_not_json(raw: bytes) -> None:
+    for read in (text.parse, text.members, text.elements):
+        with pytest.raises(text.NotJson):
+            read(raw)
+
+
+def test_depth_is_judged_alike_whatever_the_parser() -> None:
+    for inner in (b"1", b"NaN", b"18446744073709551617"):
+        deepest = b"[" * text.MAX_DEPTH + inner + b"]" * text.MAX_DEPTH
+        assert text.parse(deepest) is not None
+        with pytest.raises(text.NotJson, match="deeper"):
+            text.parse(b"[" + deepest + b"]")
+    assert text.parse(b"[" + deepest + b"]", depth=text.MAX_DEPTH + 1) is not None
+
+
+def test_brackets_in_strings_and_side_by_side_are_no_depth() -> None:
+    assert text.parse(written(['[{\\"' * 1000, '"[[' * 1000])) == ['[{\\"' * 1000, '"[[' * 1000]
+    assert text.parse(b"[" + b"[{}]," * 5000 + b"0]")[-1] == 0
+
+
+@pytest.mark.parametrize("digits", ["18446744073709551616", "-9223372036854775809", str(2**70), "1" * 4000])
+def test_integers_of_any_size_are_exact(digits: str) -> None:
+    assert text.parse(digits.encode()) == int(digits)
+    assert text.dump([int(digits)]) == b"[" + digits.encode() + b"]"
+
+
+def test_nan_infinities_and_what_overflows_are_kept_as_such() -> None:
+    value = text.parse(b"[NaN, Infinity, -Infinity, 1e999, null]")
+    assert math.isnan(value[0])
+    assert value[1:] == [math.inf, -math.inf, math.inf, None]
+    assert text.dump(value) == b"[NaN,Infinity,-Infinity,Infinity,null]"
+
+
+def test_dump_splices_verbatim_bytes_at_any_depth() -> None:
+    slow, fast = [None, math.nan], [1, "é"]
+    for other, spelled in ((slow, b"[null,NaN]"), (fast, '[1,"é"]'.encode())):
+        value = {"a": [text.Verbatim(b"1.10"), {"b": text.Verbatim(b'{"c": 1e-7}')}], "o": other}
+        assert text.dump(value) == b'{"a":[1.10,{"b":{"c": 1e-7}}],"o":' + spelled + b"}"
+    assert text.dump(text.Verbatim(b"1.10")) == b"1.10"
+
+
+def test_dump_refuses_what_json_cannot_hold() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    for value in (object(), [None, {1, 2}], circle, {"a": b"bytes", "n": None}):
+        with pytest.raises((TypeError, ValueError)):
+            text.dump(value)
+
+
+@given(VALUES)
+def test_strict_is_json_for_any_parser(value: Any) -> None:
+    shown = json.dumps(text.strict(value), allow_nan=False, ensure_ascii=False).encode()
+    assert text.parse(shown) is not None or value is None
+
+
+def test_strict_spells_nan_and_infinities() -> None:
+    value = {"a": [math.nan, math.inf, -math.inf, 1.5, 2**70, None, True, "é\ud800"]}
+    assert text.strict(value) == {"a": ["NaN", "Infinity", "-Infinity", 1.5, 2**70, None, True, "é\\ud800"]}
+
+
+@given(ANY_TEXT)
+def test_safe_text_can_be_encoded_and_tells_apart(words: str) -> None:
+    safe = text.safe(words)
+    assert safe.encode().decode() == safe
+    if not re.search("[\ud800-\udfff]", words):
+        assert safe == words
+
+
+@pytest.mark.parametrize("unit", [b'{"a":[1,2,{"b":"c"}]}', b"1234567890", b'"' + b"x" * 40 + b'"', b"[[[[]]]]"])
+def test_ten_megabytes_are_cut_up_in_linear_time(unit: bytes) -> None:
+    array = b"[" + b",".join([unit] * (10_000_000 // (len(unit) + 1))) + b"]"
+    started = time.process_time()
+    assert text.members(b'{"args":' + array + b',"z":1}') == [("args", array), ("z", b"1")]
+    halfway = time.process_time()
+    assert set(text.elements(array)) == {unit}
+    assert halfway - started < 3
+    assert time.process_time() - halfway < 3

@@ -65,8 +65,8 @@ class JobFunction(Generic[P, R]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}; nothing was sent") from None
-        if not bound.kwargs:
-            return list(bound.args)
+        if not kwargs:
+            return list(args)
         if not args:
             return dict(kwargs)
         return self._named(bound)

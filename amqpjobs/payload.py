@@ -136,8 +136,8 @@ def _delays(key: str, value: object) -> list[float]:
 def _tags(key: str, value: object) -> list[str]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise TypeError(f"{key} is a list of strings, not {value!r}")
-    if not all(isinstance(tag, str) for tag in value):
-        raise TypeError(f"{key} is a list of strings; {value!r} holds something else")
+    if not all(isinstance(tag, str) and tag for tag in value):
+        raise TypeError(f"{key} is a list of strings that are not empty; {value!r} holds something else")
     return list(value)
 
 

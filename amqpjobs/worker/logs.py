@@ -29,5 +29,4 @@ def configure(level: int = logging.INFO) -> None:
     handler.addFilter(JobFilter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(True)
-    for noisy in ("aio_pika", "aiormq", "asyncio"):
-        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    logging.getLogger("asyncio").setLevel(max(level, logging.WARNING))

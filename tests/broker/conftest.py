@@ -1,0 +1,190 @@
+"""A worker in this process or in one of its own, and a look at what it wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqpjobs import sync
+from amqpjobs.client import Client
+from amqpjobs.jobs import Registry
+from amqpjobs.model import names, text
+from amqpjobs.settings import Settings
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Incoming
+from amqpjobs.worker.fetch import QueueShare
+from amqpjobs.worker.launcher import Launcher, Plan
+
+Workers = Callable[..., Awaitable[Launcher]]
+
+
+class StreamWatch:
+    """Reads a stream from its beginning; `entries` holds what it has, arrays taken apart."""
+
+    def __init__(self, link: Link, stream: str) -> None:
+        self._link = link
+        self._stream = stream
+        self.entries: list[dict[str, Any]] = []
+        self._consumer: Any = None
+
+    async def start(self) -> None:
+        connection = await self._link.connection(timeout=15)
+        self.entries.clear()
+        self._consumer = await connection.read(self._stream, self._on_message, start="first", prefetch=100)
+
+    def _on_message(self, message: Incoming) -> None:
+        value = text.parse(message.body)
+        self.entries.extend(value if isinstance(value, list) else [value])
+        self._consumer.ack(message.tag)
+
+    async def until(self, count: int, timeout: float = 15.0) -> list[dict[str, Any]]:
+        """The entries, once there are `count`. The reader ends at the next test's virtual host."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while len(self.entries) < count:
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"{self._stream} has {len(self.entries)} entries, not {count}: {self.entries}")
+            await asyncio.sleep(0.02)
+        return self.entries
+
+
+Watches = Callable[[str], Awaitable[StreamWatch]]
+
+
+@pytest.fixture
+async def watch(settings: Settings) -> AsyncIterator[Watches]:
+    """`await watch("retries")`: a reader of that stream, on a connection of the test's own."""
+    links: list[Link] = []
+
+    async def begin(stream: str, target: Settings | None = None) -> StreamWatch:
+        from amqpjobs.clock import SystemClock
+        from amqpjobs.streams import topology
+
+        link = Link(target or settings, "watch", SystemClock())
+        links.append(link)
+        await link.start()
+        await topology.ensure(await link.connection(timeout=15), link.settings)
+        found = StreamWatch(link, stream)
+        await found.start()
+        return found
+
+    yield begin
+    for link in links:
+        await link.stop()
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    """A started client of the fresh virtual host."""
+    async with Client(settings) as client:
+        yield client
+
+
+@pytest.fixture
+async def workers(settings: Settings) -> AsyncIterator[Workers]:
+    """`await workers(registry, concurrency=…)`: a worker in this process, stopped at the end of the test."""
+    started: list[Launcher] = []
+
+    async def begin(
+        jobs: Registry, *, target: Settings | None = None, queues: str = "default", **plan: Any
+    ) -> Launcher:
+        shares = [QueueShare(name) for name in queues.split()]
+        launcher = Launcher(target or settings, Plan(queues=shares, **plan), jobs=jobs)
+        started.append(launcher)
+        await launcher.start()
+        return launcher
+
+    yield begin
+    for launcher in started:
+        await launcher.stop(timeout=0)
+
+
+class Process:
+    """`python -m amqpjobs.worker` as a process of its own, in a process group of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.lines.append(line.decode(errors="replace").rstrip())
+
+    @property
+    def log(self) -> str:
+        return "\n".join(self.lines)
+
+    async def ready(self, timeout: float = 30.0) -> None:
+        async with asyncio.timeout(timeout):
+            while " ready: " not in self.log:
+                if self.process.returncode is not None:
+                    raise AssertionError(f"exit {self.process.returncode}:\n{self.log}")
+                await asyncio.sleep(0.02)
+
+    def signal_group(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    async def exit(self, timeout: float = 30.0) -> int:
+        async with asyncio.timeout(timeout):
+            code = await self.process.wait()
+            await self._reading
+        return code
+
+
+Processes = Callable[..., Awaitable[Process]]
+
+
+@pytest.fixture
+async def processes(settings: Settings) -> AsyncIterator[Processes]:
+    """`await processes("-A", "module", path=folder)`: a worker process on the fresh virtual host, killed at the end."""
+    started: list[Process] = []
+
+    async def begin(*arguments: str, path: Path, target: Settings | None = None, **environment: str) -> Process:
+        use = target or settings
+        known = {"AMQPJOBS_URL": use.url, "AMQPJOBS_STATE_DIR": str(use.state_dir), "PYTHONUNBUFFERED": "1"}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "amqpjobs.worker",
+            *arguments,
+            cwd=path,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd()), **known, **environment},
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(Process(process))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.returncode is None:
+            one.signal_group(signal.SIGKILL)
+            await one.exit()
+
+
+@pytest.fixture
+def job_client(settings: Settings) -> Any:
+    """`@job` functions of this process enqueue to the fresh virtual host."""
+    sync.configure(settings)
+    yield sync.default_client()
+    sync.default_client().close()
+
+
+@pytest.fixture
+def waiting(broker: Any, vhost: str) -> Callable[[str], int | None]:
+    """`waiting("default")`: how many jobs of a queue are ready or unacknowledged, as the broker counts them now."""
+
+    def count(queue: str) -> int | None:
+        with broker.api() as api:
+            found = api.get(f"/queues/{vhost}/{names.broker_queue(queue)}", params={"disable_stats": "true"})
+        return None if found.status_code == 404 else int(found.json().get("messages", -1))
+
+    return count

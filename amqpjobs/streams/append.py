@@ -68,6 +68,11 @@ class Appender:
         self._queue: deque[_Chunk] = deque()
         self._pump: asyncio.Task[None] | None = None
 
+    @property
+    def seq(self) -> int:
+        """The number of the last message begun; after an `append` of one task alone, of that append's last message."""
+        return self._seq
+
     async def append(self, entries: Sequence[bytes], *, timeout: float | None = None) -> None:
         """Append JSON objects and return once the broker confirmed them all.
 

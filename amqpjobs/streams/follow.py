@@ -1,0 +1,239 @@
+"""Feeding a view from a stream, for as long as the process runs, whatever happens to connection and stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, TypeVar
+
+from amqpjobs.clock import Clock
+from amqpjobs.service import Service
+from amqpjobs.streams import topology
+from amqpjobs.streams.epoch import Finding, digest, judge, tail
+from amqpjobs.streams.errors import BrokerError, ConnectionLost, NotFound, PreconditionFailed, Refused
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Connection, Incoming, Start
+from amqpjobs.streams.subscription import Subscription
+
+log = logging.getLogger("amqpjobs.streams")
+
+T = TypeVar("T")
+
+QUIET = 0.25
+"""Seconds without a delivery after which a stream of unknown length counts as read to its end."""
+PATIENCE = 2.0
+"""The same for a stream whose tail was seen and not reached: reading began beyond it, at a time or at `next`."""
+LOST_PAUSE = 0.05
+REFUSED_PAUSE = 5.0
+"""Seconds before a stream that the user may not read is tried again: rights can be given while we run."""
+
+
+class Message(NamedTuple):
+    """One message of a stream: its offset, its body, and 16 bytes that tell it from another at the same offset."""
+
+    offset: int
+    body: bytes
+    digest: bytes
+
+
+class View(Protocol):
+    """A fold with a memory. The follower calls it from one thread at a time."""
+
+    def position(self) -> tuple[int, bytes] | None:
+        """Offset and digest of the last message folded; None when there is none."""
+        ...
+
+    def fold(self, messages: Sequence[Message]) -> None:
+        """Fold messages in order and move the position, in one transaction."""
+        ...
+
+    def renew(self) -> None:
+        """The stream was deleted and made anew: begin again (setting aside what is to be kept)."""
+        ...
+
+    def trimmed(self, first: int) -> None:
+        """Retention took what was between the position and the message at `first`."""
+        ...
+
+
+class Follower(Service):
+    """Reads a stream into a view: resumes at its position, proves that the stream is still the same, and folds.
+
+    Folds and queries run in one thread of the follower's own, one after the other, so that a long fold never holds up
+    the loop and a query never sees half of one.
+    """
+
+    def __init__(
+        self, link: Link, view: View, stream: str, *, clock: Clock, start: Start = "first", batch: int = 2000
+    ) -> None:
+        super().__init__(f"follower of {stream}")
+        self.stream = stream
+        self.view = view
+        self.on_fold: list[Callable[[], None]] = []
+        """Called on the loop after each change of the view."""
+        self.behind_since: float | None = clock.steady()
+        """The steady second since when there is more to read than was folded; None at the tail."""
+        self._link = link
+        self._clock = clock
+        self._start: Start = start
+        self._batch = batch
+        self._threads: ThreadPoolExecutor | None = None
+        self._folded = asyncio.Event()
+        self._caught_up = asyncio.Event()
+        self._complaint: str | None = None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the tail, as it was when reading began on this connection, was reached."""
+        return self._caught_up.is_set()
+
+    async def wait_caught_up(self, timeout: float | None = None) -> None:
+        """Wait until `caught_up`; TimeoutError after so many seconds."""
+        async with asyncio.timeout(timeout):
+            await self._caught_up.wait()
+
+    async def query(self, question: Callable[[], T]) -> T:
+        """Run `question` in the view's thread, between folds."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self.name)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, question)
+
+    async def wait(self, predicate: Callable[[], T | None], timeout: float | None = None) -> T:
+        """The first value other than None of `predicate`, asked now and after each fold in the view's thread.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            while True:
+                folded = self._folded
+                answer = await self.query(predicate)
+                if answer is not None:
+                    return answer
+                await folded.wait()
+
+    async def stop(self) -> None:
+        """Stop reading; returns when no fold is under way any more, so that the view can be closed."""
+        await super().stop()
+        self._fall_behind()
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await asyncio.get_running_loop().run_in_executor(threads, _nothing)
+            threads.shutdown(wait=False)
+
+    async def run(self) -> None:
+        """Follow on one connection after the other."""
+        while True:
+            connection = await self._link.connection()
+            try:
+                await self._follow(connection)
+            except NotFound as error:
+                await self._declare(connection, error)
+            except Refused as error:
+                self._complain(f"cannot read {self.stream}: {error}")
+                await self._clock.sleep(REFUSED_PAUSE)
+            except ConnectionLost as error:
+                log.debug("reading %s again: %s", self.stream, error)
+                await self._clock.sleep(LOST_PAUSE)
+            finally:
+                self._fall_behind()
+
+    async def _declare(self, connection: Connection, error: BrokerError) -> None:
+        """The stream is gone: without it nobody can append either."""
+        log.warning("%s is missing (%s): declaring it", self.stream, error)
+        try:
+            await topology.ensure(connection, self._link.settings)
+        except Refused as refusal:
+            self._complain(f"cannot declare {self.stream}: {refusal}")
+            await self._clock.sleep(REFUSED_PAUSE)
+        except ConnectionLost:
+            return
+
+    async def _follow(self, connection: Connection) -> None:
+        position = await self.query(self.view.position)
+        start: Start = self._start if position is None else position[0]
+        subscription = await Subscription.open(connection, self.stream, start)
+        try:
+            if position is not None and not await self._resume(connection, position, subscription):
+                return
+            self._complaint = None
+            await self._feed(connection, subscription)
+        finally:
+            await subscription.close()
+
+    async def _resume(self, connection: Connection, position: tuple[int, bytes], resumed: Subscription) -> bool:
+        """Bring the view in line with what became of the stream; False when reading must begin anew."""
+        finding = await judge(connection, self.stream, position, resumed)
+        if finding is Finding.ANEW:
+            log.warning("%s was made anew: its view begins again", self.stream)
+            self._start = "first"
+            await self.query(self.view.renew)
+            self._announce()
+            return False
+        first = await resumed.peek(None)
+        if finding is Finding.TRIMMED and first is not None:
+            lowest = _offset(first)
+            log.warning("%s: messages from %d to %d were trimmed unread", self.stream, position[0] + 1, lowest - 1)
+            await self.query(lambda: self.view.trimmed(lowest))
+            self._announce()
+        elif finding is Finding.SAME:
+            resumed.take(1)
+        return True
+
+    async def _feed(self, connection: Connection, subscription: Subscription) -> None:
+        goal = await tail(connection, self.stream, QUIET)
+        position = await self.query(self.view.position)
+        reached = -1 if position is None else position[0]
+        while True:
+            if goal is not None and reached >= goal:
+                self._catch_up(subscription)
+            patience = None if self.caught_up else QUIET if goal is None else PATIENCE
+            if await subscription.peek(patience) is None:
+                goal = reached
+                continue
+            if self.caught_up and self.behind_since is None:
+                self.behind_since = self._clock.steady()
+            messages = subscription.take(self._batch)
+            await self.query(lambda messages=messages: self._fold(messages))  # type: ignore[misc]
+            reached = _offset(messages[-1])
+            self._announce()
+
+    def _fold(self, messages: Sequence[Incoming]) -> None:
+        self.view.fold([Message(_offset(each), each.body, digest(each.body)) for each in messages])
+
+    def _catch_up(self, subscription: Subscription) -> None:
+        self._caught_up.set()
+        if not subscription.backlog:
+            self.behind_since = None
+
+    def _fall_behind(self) -> None:
+        self._caught_up.clear()
+        if self.behind_since is None:
+            self.behind_since = self._clock.steady()
+
+    def _announce(self) -> None:
+        folded, self._folded = self._folded, asyncio.Event()
+        folded.set()
+        for callback in list(self.on_fold):
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback after a fold of %s raised", self.stream)
+
+    def _complain(self, complaint: str) -> None:
+        """Once per outage, not once per attempt."""
+        if complaint != self._complaint:
+            log.error("%s", complaint)
+        self._complaint = complaint
+
+
+def _offset(message: Incoming) -> int:
+    """A queue under the stream's name would be taken for an endless stream of offset 0."""
+    if message.offset is None:
+        raise PreconditionFailed("what is read is no stream: its messages have no offset")
+    return message.offset
+
+
+def _nothing() -> None:
+    """What the view's thread does last: whoever waits for it knows that the fold before it has ended."""

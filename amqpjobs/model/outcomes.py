@@ -139,7 +139,8 @@ def _fit(entry: dict[str, Any]) -> bytes:
         written = text.dump(entry)
         if len(written) <= FIT:
             return written
-        entry[member] = _cut(entry[member], len(written) - FIT)
+        if len(entry[member]) > len(CUT):
+            entry[member] = _cut(entry[member], len(written) - FIT)
     return text.dump(entry)
 
 

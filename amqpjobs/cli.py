@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in _MODULES:
         return _run_module(words[0], words[1:])
     options = _parser().parse_args(words)
+    # What is worth saying is in the error; without a handler, Python would print warnings of the library beside it.
+    logging.getLogger("amqpjobs").addHandler(logging.NullHandler())
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)

@@ -47,6 +47,9 @@ class Program:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    def __str__(self) -> str:
+        return " ".join(self._arguments)
+
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -111,3 +114,4 @@ class Programs:
     def end(self) -> None:
         for program in reversed(self._started):
             program.end()
+            print(f"--- {program}", *program.lines, sep="\n")  # pytest shows it for a test that failed

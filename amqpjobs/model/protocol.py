@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import base64
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
 class Position(NamedTuple):
-    """Where an entry stands in its stream: the message's offset, and the entry's index within the message."""
+    """Where an entry stands in its stream: the message's offset, and which item of that message it is."""
 
     offset: int
-    index: int
+    item: int
 
     @property
     def id(self) -> str:
         """The identity of an entry that first appeared here: "1234", or "1234:7" within an array."""
-        return str(self.offset) if self.index == 0 else f"{self.offset}:{self.index}"
+        return str(self.offset) if self.item == 0 else f"{self.offset}:{self.item}"
 
 
 def foreign_id(epoch: str, entry: str) -> str:
@@ -181,7 +182,7 @@ def _number(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError
     number = float(value)
-    if number != number or number in (float("inf"), float("-inf")):
+    if not math.isfinite(number):
         raise ValueError
     return number
 
@@ -206,7 +207,7 @@ def _claimed(value: Mapping[str, Any]) -> Claimed:
 
 def _settled(value: Mapping[str, Any]) -> Settled:
     entries, how = _ids(value["entries"]), How(value["how"])
-    revs = tuple(Position(_whole(offset), _whole(index)) for offset, index in value.get("revs", ()))
+    revs = tuple(Position(_whole(offset), _whole(item)) for offset, item in value.get("revs", ()))
     if how not in CLAIMED_HOWS and len(revs) != len(entries):
         raise ValueError
     return Settled(_text(value["epoch"]), _whole(value["n"]), entries, how, revs)

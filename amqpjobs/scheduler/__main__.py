@@ -1,0 +1,57 @@
+"""`python -m amqpjobs.scheduler`: lead, or stand by until the leader is gone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+from amqpjobs.clock import SystemClock
+from amqpjobs.scheduler.app import Scheduler
+from amqpjobs.settings import Settings, load, redact
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.state import NoStateFolder
+
+log = logging.getLogger("amqpjobs.scheduler")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until INT or TERM. Exit code 0: stopped; 1: it cannot serve, and a line said why."""
+    parser = argparse.ArgumentParser(prog="amqpjobs scheduler", description=__doc__)
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more")
+    options = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    for noisy in ("aio_pika", "aiormq", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return asyncio.run(serve(load()))
+
+
+async def serve(settings: Settings) -> int:
+    """Start, wait for a signal, stop."""
+    scheduler = Scheduler(settings, SystemClock())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    try:
+        await scheduler.start()
+    except (BrokerError, NoStateFolder) as error:
+        log.error("%s", error)
+        return 1
+    log.info("scheduler ready on %s as %s", redact(settings.url), scheduler.identity)
+    try:
+        await stop.wait()
+    finally:
+        await scheduler.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

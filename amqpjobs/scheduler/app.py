@@ -1,0 +1,153 @@
+"""The scheduler process: a view of each delayed stream, and a reign over each while it is elected."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import names
+from amqpjobs.scheduler.election import RETRY, Election
+from amqpjobs.scheduler.reign import Deposed, Reign
+from amqpjobs.scheduler.release import Releaser
+from amqpjobs.service import Service
+from amqpjobs.settings import Settings, age_seconds
+from amqpjobs.streams import state, topology
+from amqpjobs.streams.append import Appender
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.follow import Follower
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.sender import Sender
+from amqpjobs.streams.views import DelayedView
+
+log = logging.getLogger("amqpjobs.scheduler")
+
+
+class StreamLeader(Service):
+    """Leads one stream whenever this process is elected; follows it always, to be ready."""
+
+    def __init__(self, scheduler: Scheduler, view: DelayedView, follower: Follower) -> None:
+        super().__init__(f"leader of {view.stream}")
+        self._scheduler = scheduler
+        self.view = view
+        self.follower = follower
+        self.reign: Reign | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether a term of this stream is ours, as far as we know."""
+        return self.reign is not None and self.reign.leading
+
+    async def run(self) -> None:
+        """Elected: reign. A reign that ends by an error is tried again with a new term."""
+        election = self._scheduler.election
+        while True:
+            await election.held.wait()
+            reigning = asyncio.ensure_future(self._reign())
+            lost = asyncio.ensure_future(_cleared(election))
+            try:
+                await asyncio.wait({reigning, lost}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (reigning, lost):
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+
+    async def _reign(self) -> None:
+        while True:
+            async with contextlib.AsyncExitStack() as resources:
+                self.reign = self._scheduler.new_reign(self.view, self.follower, resources)
+                try:
+                    await self.reign.lead()
+                except (BrokerError, Deposed, TimeoutError) as error:
+                    log.warning("%s: %s: %s; trying again", self.name, type(error).__name__, error)
+            await self._scheduler.clock.sleep(RETRY)
+
+
+async def _cleared(election: Election) -> None:
+    while election.held.is_set():
+        election.changed.clear()
+        await election.changed.wait()
+
+
+class Scheduler:
+    """All services of a scheduler process. `start` and `stop` may be repeated."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.identity = f"{socket.gethostname()}:{os.getpid()}:scheduler"
+        self.link = Link(settings, f"scheduler {self.identity}", clock, fatal_first=True)
+        self.reading = Link(settings, f"scheduler streams {self.identity}", clock)
+        self.election = Election(self.link, clock)
+        self.leaders: list[StreamLeader] = []
+        self._folder: state.StateFolder | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads every delayed stream."""
+        return bool(self.leaders) and all(leader.leading for leader in self.leaders)
+
+    async def start(self) -> None:
+        """Connect, declare the topology, follow the streams, and stand for election.
+
+        Raises BrokerError when the broker cannot be reached or refuses, NoStateFolder when views cannot be kept.
+        """
+        if self._folder is not None:
+            return
+        self._folder = state.hold(self.settings, "scheduler")
+        try:
+            await self.link.start()
+            await topology.ensure(await self.link.connection(), self.settings)
+            await self.reading.start()
+            self.leaders = [self._leader(self._folder, stream) for stream in names.DELAYED]
+            for leader in self.leaders:
+                await leader.follower.start()
+                await leader.start()
+            await self.election.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Give up leadership, then let go of everything."""
+        for leader in self.leaders:
+            await leader.stop()
+        await self.election.stop()
+        for leader in self.leaders:
+            await leader.follower.stop()
+            leader.view.close()
+        self.leaders = []
+        await self.reading.stop()
+        await self.link.stop()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.close()
+
+    def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
+        view = DelayedView(folder.path, stream, keep_old=True)
+        return StreamLeader(self, view, Follower(self.reading, view, stream, clock=self.clock))
+
+    def new_reign(self, view: DelayedView, follower: Follower, resources: contextlib.AsyncExitStack) -> Reign:
+        """A fresh try at leading: its appender's `from` is what a term belongs to. `resources` closes its channels."""
+        sender = Sender(self.link, clock=self.clock)
+        graves = Appender(self.link, names.DEAD, clock=self.clock)
+        appender = Appender(self.link, view.stream, clock=self.clock)
+        for channel in (sender, graves, appender):
+            resources.push_async_callback(channel.close)
+        timeout = self.settings.publish_timeout
+        releaser = Releaser(view.stream, sender, graves, self.clock, identity=self.identity, timeout=timeout)
+        return Reign(
+            view,
+            follower,
+            appender,
+            releaser,
+            self.clock,
+            identity=self.identity,
+            horizon=age_seconds(self.settings.limits(view.stream).max_age),
+            new_id=lambda: secrets.token_hex(8),
+        )

@@ -1,0 +1,213 @@
+"""Leading one delayed stream: win a term, then claim, publish, settle, for as long as the term is ours.
+
+The exclusive consumer (`election`) says who may try; the stream's own order says who leads. A leader that was
+deposed without knowing it does no harm: its claims are void in every fold, its own included, and it publishes only
+what its fold granted. What it had claimed before is published again by its successor, at most one batch: that is the
+whole window for duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import protocol, text
+from amqpjobs.model.pending import Claim, Pending
+from amqpjobs.model.protocol import Again, Command, How, Op, Target, foreign_id
+from amqpjobs.scheduler.release import Releaser
+from amqpjobs.streams.append import Appender
+from amqpjobs.streams.follow import Follower
+from amqpjobs.streams.views import DelayedView, OldState
+
+log = logging.getLogger("amqpjobs.scheduler")
+T = TypeVar("T")
+
+BATCH = 256
+"""Entries claimed at once, and so the most that can run twice when a leader is killed."""
+LONGEST_WAIT = 1.0
+"""Seconds between looks at the wall clock: one set forward must not leave due jobs lying until a steady timer ends."""
+FOLD_TIMEOUT = 30.0
+"""Seconds in which an append of ours must come back through our own fold."""
+TOO_FAR = "TooFarAhead"
+
+
+class Deposed(Exception):
+    """Another term is current: stop at once."""
+
+
+class Reign:
+    """One try at leading one stream; `lead` ends by an exception or by cancellation."""
+
+    def __init__(
+        self,
+        view: DelayedView,
+        follower: Follower,
+        appender: Appender,
+        releaser: Releaser,
+        clock: Clock,
+        *,
+        identity: str,
+        horizon: float,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._view = view
+        self._follower = follower
+        self._appender = appender
+        self._releaser = releaser
+        self._clock = clock
+        self._identity = identity
+        self._horizon = horizon
+        self._new_id = new_id
+        self._epoch = ""
+        self._term = Claim(0, appender.source)
+        self._wake = asyncio.Event()
+        self.leading = False
+
+    async def lead(self) -> None:
+        """Win a term and serve it.
+
+        Raises Deposed, TimeoutError (our own appends do not come back) or BrokerError; whoever called tries again
+        with a new Appender, for a term belongs to one `from`.
+        """
+        self._follower.on_fold.append(self._wake.set)
+        try:
+            await self._win()
+            await self._bring_over()
+            self.leading = True
+            await self._serve()
+        finally:
+            self.leading = False
+            self._follower.on_fold.remove(self._wake.set)
+
+    # Winning.
+
+    async def _win(self) -> None:
+        """Rules 7, 8, 25. A term's number is the time in ms, or one more than the last: even a reader that lost the
+        log's head, and with it the last term, picks a greater one."""
+        facts = await self._follower.query(self._view.facts)
+        await self._append([protocol.write_epoch(facts.epoch or self._new_id(), at=self._clock.wall())])
+        while True:
+            facts = await self._follower.query(self._view.facts)
+            assert facts.epoch is not None, "an epoch was folded"
+            self._epoch = facts.epoch
+            n = max(int(self._clock.wall() * 1000), facts.term.n + 1 if facts.term else 1)
+            await self._append([protocol.write_term(self._epoch, n, by=self._identity, at=self._clock.wall())])
+            self._term = Claim(n, self._appender.source)
+            facts = await self._follower.query(self._view.facts)
+            if facts.term == self._term:
+                log.info("leading %s in term %d", self._view.stream, n)
+                return
+            if facts.term is None or facts.epoch != self._epoch:
+                raise Deposed(f"{self._view.stream} was made anew")
+
+    async def _bring_over(self) -> None:
+        """Append again what was pending when the stream was deleted, then forget the old state."""
+        for old in self._view.old():
+            try:
+                count = await self._append_old(old)
+            except BaseException:
+                old.close()
+                raise
+            log.warning("%s: %d entries of its earlier life were brought over", self._view.stream, count)
+            old.remove()
+
+    async def _append_old(self, old: OldState) -> int:
+        count = 0
+        for page in old.pages(BATCH):
+            await self._append([protocol.write_again(_again(old.epoch, entry)) for entry in page])
+            count += len(page)
+        return count
+
+    # Serving.
+
+    async def _serve(self) -> None:
+        while True:
+            self._wake.clear()
+            if not await self._step():
+                await self._sleep()
+
+    async def _step(self) -> bool:
+        """Do one batch of what is to be done; False when there is nothing."""
+        inherited = await self._mine(lambda: self._view.store.claimed(BATCH))
+        if inherited:
+            await self._publish(inherited)
+            return True
+        now = self._clock.wall()
+        due = await self._mine(lambda: self._view.store.due(now, BATCH))
+        if due:
+            await self._publish(await self._claim(due))
+            return True
+        far = await self._mine(lambda: self._view.store.beyond(now + self._horizon, BATCH))
+        if far:
+            await self._refuse(far)
+        return bool(far)
+
+    async def _claim(self, due: Sequence[Pending]) -> list[Pending]:
+        """Claim, and what the fold granted of it: a command may have come first."""
+        await self._append([protocol.write_claimed(self._epoch, self._term.n, [entry.id for entry in due])])
+        return await self._mine(lambda: self._view.store.claimed(BATCH, self._term.n))
+
+    async def _publish(self, claimed: Sequence[Pending]) -> None:
+        published = await self._releaser.publish(claimed)
+        settled = [
+            protocol.write_settled(self._epoch, self._term.n, ids, how, by=self._identity, at=self._clock.wall())
+            for how, ids in ((How.ENQUEUED, published.enqueued), (How.KILLED, published.buried))
+            if ids
+        ]
+        await self._append(settled)
+
+    async def _refuse(self, far: Sequence[Pending]) -> None:
+        """What is due after the stream forgets it is kept as a dead record that says so, while it can be."""
+        command = Command(
+            uuid=self._new_id(),
+            op=Op.KILL,
+            targets=tuple(Target(entry.jid, entry.id) for entry in far),
+            at=self._clock.wall(),
+            by=self._identity,
+            epoch=self._epoch,
+            error_class=TOO_FAR,
+            error_message=f"due later than the {self._horizon / 86400:g} days that {self._view.stream} keeps an entry",
+        )
+        await self._append([protocol.write_command(command)])
+
+    async def _sleep(self) -> None:
+        """Until the next entry is due or anything was folded."""
+        next_due = await self._mine(self._view.store.next_due)
+        wait = LONGEST_WAIT if next_due is None else min(LONGEST_WAIT, max(0.0, next_due - self._clock.wall()))
+        timer = asyncio.ensure_future(self._clock.sleep(wait))
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            woken.cancel()
+
+    async def _mine(self, question: Callable[[], T]) -> T:
+        """Ask the view, in the same breath as whether the term is still ours."""
+
+        def ask() -> tuple[Claim | None, T]:
+            return self._view.facts().term, question()
+
+        term, answer = await self._follower.query(ask)
+        if term != self._term:
+            raise Deposed(f"{self._view.stream}: term {term} took over from {self._term}")
+        return answer
+
+    async def _append(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Append and wait until our own fold has it."""
+        await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
+        source, seq = self._appender.source, self._appender.seq
+        store = self._view
+
+        def folded() -> bool | None:
+            return store.store.last_seq(source) >= seq or None
+
+        await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
+
+
+def _again(epoch: str, entry: Pending) -> Again:
+    """What was claimed comes back unclaimed: whether it was published is unknown, and losing is worse than twice."""
+    return Again(foreign_id(epoch, entry.id), entry.jid, entry.due, entry.bury, entry.fault, entry.raw)

@@ -1,0 +1,168 @@
+"""A delayed set's view: the fold's state, the offset reached and that message's digest in one SQLite transaction.
+
+A view is disposable: without its file it rebuilds from the stream. The file belongs to one process (state.py locks
+its folder); within the process the follower hands it to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
+from amqpjobs.model.pending import Facts, Pending
+from amqpjobs.model.protocol import Verdict
+from amqpjobs.streams.follow import Message
+from amqpjobs.streams.sqlite_store import Row, SqliteStore, row_of
+
+log = logging.getLogger("amqpjobs.views")
+
+
+class DelayedView:
+    """The view of one delayed stream, in the file `{folder}/{stream}.db`.
+
+    With `keep_old`, the state of a stream that was made anew is set aside (`old()`), so that a leader can append what
+    was pending again; without it, it is dropped.
+    """
+
+    def __init__(self, folder: Path, stream: str, *, keep_old: bool = False) -> None:
+        self.stream = stream
+        self.lost_before: int | None = None
+        """The first offset that was left when a trim past this view's position was noticed, else None."""
+        self._path = folder / f"{stream}.db"
+        self._keep_old = keep_old
+        self._open()
+
+    # The follower's side.
+
+    def position(self) -> tuple[int, bytes] | None:
+        """The offset reached and the digest of the message there; None when nothing was folded yet."""
+        offset, digest = self.store.meta("offset"), self.store.meta("digest")
+        return None if offset is None else (offset, digest)
+
+    def fold(self, messages: Sequence[Message]) -> None:
+        """Fold messages in order, in one transaction."""
+        if not messages:
+            return
+        self._db.execute("BEGIN")
+        try:
+            for message in messages:
+                self._set.fold(message.offset, message.body)
+            self.store.keep_meta("offset", messages[-1].offset)
+            self.store.keep_meta("digest", messages[-1].digest)
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            self.store.rolled_back()
+            raise
+
+    def renew(self) -> None:
+        """The stream was made anew: set this state aside, and begin empty."""
+        pending = self.store.count()
+        log.warning("%s was made anew; %d entries of its earlier life were pending", self.stream, pending)
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.close()
+        if self._keep_old and pending:
+            self._path.rename(self._free_name())
+        self._remove_files()
+        self._open()
+
+    def trimmed(self, first: int) -> None:
+        """Retention took messages that this view had not folded; what it holds stays valid."""
+        log.error("%s was trimmed up to offset %d before it was read; entries there are lost", self.stream, first)
+        self.lost_before = first
+
+    def close(self) -> None:
+        """Close the file; safe to repeat."""
+        self._db.close()
+
+    # What others ask; always through the follower's `query`.
+
+    def facts(self) -> Facts:
+        """Epoch, term and the log's time."""
+        return self.store.facts()
+
+    def verdicts(self, uuid: str) -> list[Verdict] | None:
+        """The verdicts of a command, once it was folded."""
+        return self.store.verdicts(uuid)
+
+    def count(self) -> int:
+        """How many are pending."""
+        return self.store.count()
+
+    def page(self, limit: int, offset: int = 0, sort: str = "due") -> list[Row]:
+        """One page of the list; `sort` is "due", "-due", "at" or "-at"."""
+        return self.store.page(limit, offset, sort)
+
+    def find(self, jid: str) -> list[Row]:
+        """The entries of a jid, newest first."""
+        return [row_of(entry) for entry in reversed(self.store.of_jid(jid))]
+
+    # Earlier lives of the stream.
+
+    def old(self) -> list[OldState]:
+        """What was pending in earlier incarnations and is not yet appended again, oldest first."""
+        files = sorted(self._path.parent.glob(f"{self.stream}.old-*.db"), key=lambda path: path.stat().st_mtime_ns)
+        return [OldState(path) for path in files]
+
+    def _free_name(self) -> Path:
+        number = 1
+        while (name := self._path.with_name(f"{self.stream}.old-{number}.db")).exists():
+            number += 1
+        return name
+
+    # The file.
+
+    def _open(self) -> None:
+        try:
+            self._connect()
+            if self.store.meta("version") in (None, FOLD_VERSION):
+                self.store.keep_meta("version", FOLD_VERSION)
+                return
+            log.info("the view of %s was folded by another version: it rebuilds", self.stream)
+        except sqlite3.DatabaseError as error:
+            log.warning("the view of %s cannot be read (%s): it rebuilds", self.stream, error)
+        self._db.close()
+        self._remove_files()
+        self._connect()
+        self.store.keep_meta("version", FOLD_VERSION)
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may take the last folds; they are read again
+        self.store = SqliteStore(self._db)
+        self._set = DelayedSet(self.stream, self.store)
+
+    def _remove_files(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+
+class OldState:
+    """What was pending when a stream was deleted, in a file that was set aside."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._store = SqliteStore(self._db)
+        self.epoch = self._store.facts().epoch or "0"
+
+    def pages(self, size: int) -> Iterator[list[Pending]]:
+        """All entries, in pages."""
+        number = 0
+        while page := self._store.all_after(number, size):
+            number = page[-1][0]
+            yield [entry for _, entry in page]
+
+    def close(self) -> None:
+        """Close the file and keep it; safe to repeat."""
+        self._db.close()
+
+    def remove(self) -> None:
+        """Close the file and delete it: all of it was appended again."""
+        self._db.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)

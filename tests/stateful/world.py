@@ -1,0 +1,268 @@
+"""A small world in which the protocol can be tried without a broker: one log, writers whose appends land late or
+twice, candidates that crash between any two steps. What decides is the real fold, `amqpjobs.model.delayed`.
+
+A candidate here takes the steps of `amqpjobs.scheduler.reign`, one at a time, so that anything may come between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from amqpjobs.model import names, protocol
+from amqpjobs.model.delayed import DelayedSet
+from amqpjobs.model.pending import Claim, MemoryStore, Pending
+from amqpjobs.model.protocol import Again, Command, How, Op, Target, Verdict, foreign_id
+
+NOW = 100.0
+LATER = 1e9
+
+
+class Reader:
+    """A fold and how far it has read. `start` > 0 is a cold reader of a log whose head was trimmed."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.store = MemoryStore()
+        self.set = DelayedSet(names.SCHEDULED, self.store)
+        self.next = start
+
+    def read(self, log: list[bytes], count: int = 1) -> None:
+        for body in log[self.next : self.next + count]:
+            self.set.fold(self.next, body)
+            self.next += 1
+
+    def due(self) -> list[Pending]:
+        free = [e for e in self.store.entries().values() if e.claim is None and e.due is not None and e.due <= NOW]
+        return sorted(free, key=lambda e: (e.due, e.pos))
+
+    def claimed(self) -> list[Pending]:
+        return sorted((e for e in self.store.entries().values() if e.claim), key=lambda e: e.pos)
+
+
+@dataclass
+class Candidate:
+    """A scheduler process. `sending` is its one unconfirmed append."""
+
+    source: str
+    reader: Reader
+    seq: int = 0
+    sending: bytes | None = None
+    phase: str = "start"
+    term: Claim | None = None
+    old: list[tuple[str, list[Pending]]] = field(default_factory=list)
+    publishing: list[Pending] = field(default_factory=list)
+    published: list[Pending] = field(default_factory=list)
+
+    def append(self, *entries: dict[str, Any]) -> None:
+        assert self.sending is None, "one unconfirmed append at a time"
+        self.seq += 1
+        first = entries[0] | {"from": self.source, "seq": self.seq}
+        self.sending = json.dumps([first, *entries[1:]]).encode()
+
+    @property
+    def idle(self) -> bool:
+        """Its last append is confirmed and folded by itself."""
+        return self.sending is None and self.reader.store.last_seq(self.source) >= self.seq
+
+
+class World:
+    """The log and everyone around it."""
+
+    def __init__(self, candidates: int = 2) -> None:
+        self.log: list[bytes] = []
+        self.sources = 0
+        self.candidates = [self._candidate(Reader()) for _ in range(candidates)]
+        self.late: list[bytes] = []
+        self.publications: Counter[str] = Counter()
+        self.added: list[str] = []
+        self.commands: dict[str, tuple[Op, str]] = {}
+        self.deleted: set[str] = set()
+        self.excused: set[str] = set()
+        """Jids that nobody had read when their stream was deleted: no one can bring those back."""
+        self.remade = 0
+
+    def _candidate(self, reader: Reader) -> Candidate:
+        self.sources += 1
+        return Candidate(f"s{self.sources}", reader)
+
+    # What strangers and people do.
+
+    def add(self, *, due: float = 0.0, copies: int = 1) -> str:
+        """A stranger's entry, or with `copies` > 1 our own client's, whose confirm was lost: the rest lands late."""
+        jid = f"j{len(self.added)}"
+        self.added.append(jid)
+        entry = {"type": "scheduled_job", "jid": jid, "scheduled_at": due, "job": {"class": "C", "args": []}}
+        if copies > 1:
+            entry |= {"from": f"client {jid}", "seq": 1}
+        body = json.dumps(entry).encode()
+        self.log.append(body)
+        self.late += [body] * (copies - 1)
+        return jid
+
+    def command(self, op: Op, jid: str) -> str:
+        uuid = f"u{len(self.commands)}"
+        self.commands[uuid] = (op, jid)
+        due = LATER if op is Op.RESCHEDULE else None
+        command = Command(uuid=uuid, op=op, targets=(Target(jid, None),), at=NOW, by="test", due=due)
+        self.log.append(json.dumps(protocol.write_command(command)).encode())
+        return uuid
+
+    def delete(self, jid: str) -> None:
+        self.command(Op.DELETE, jid)
+
+    def repeat_command(self, uuid: str) -> None:
+        """A page whose confirm was lost sends its command again."""
+        body = next((b for b in self.log if json.loads(b) and f'"{uuid}"'.encode() in b), None)
+        if body is not None:
+            self.log.append(body)
+
+    # What the network and the machines do.
+
+    def land(self, who: Candidate, *, confirm: bool) -> None:
+        if who.sending is not None:
+            self.log.append(who.sending)
+            if confirm:
+                who.sending = None
+
+    def land_late(self, which: int) -> None:
+        if self.late:
+            self.log.append(self.late.pop(which % len(self.late)))
+
+    def crash(self, index: int, *, cold: bool) -> None:
+        """Kill -9 and start again: with its view, or on a fresh disk."""
+        gone = self.candidates[index]
+        if gone.sending is not None:
+            self.late.append(gone.sending)
+        reborn = self._candidate(Reader() if cold else gone.reader)
+        reborn.old = [] if cold else gone.old
+        self.candidates[index] = reborn
+
+    def make_anew(self) -> None:
+        """The stream is deleted and declared again; everyone notices and sets its state aside."""
+        self.remade += 1
+        observer = self.observe()
+        known = {e.jid for c in self.candidates for e in c.reader.store.entries().values()}
+        known |= {e.jid for c in self.candidates for _, page in c.old for e in page}
+        self.excused |= {e.jid for e in observer.store.entries().values()} - known
+        # what nobody had read of deletions is gone too, so what they deleted may come back
+        for who in self.candidates:
+            if who.sending is not None:
+                self.late.append(who.sending)
+            state = who.reader.store
+            pending = list(state.entries().values())
+            if pending:
+                who.old.append((state.facts().epoch or "0", pending))
+            reborn = self._candidate(Reader())
+            reborn.old = who.old
+            self.candidates[self.candidates.index(who)] = reborn
+        read = [e.jid for c in self.candidates for _, page in c.old for e in page]
+        self.deleted -= set(read)
+        self.log.clear()
+
+    # What a candidate does next.
+
+    def act(self, who: Candidate) -> None:
+        if not who.idle:
+            return
+        facts = who.reader.store.facts()
+        match who.phase:
+            case "start":
+                who.append(protocol.write_epoch(facts.epoch or f"E{who.source}", at=NOW))
+                who.phase = "epoch"
+            case "epoch" | "bid" if facts.term != who.term or who.term is None:
+                assert facts.epoch is not None
+                who.term = Claim(facts.term.n + 1 if facts.term else 1, who.source)
+                who.append(protocol.write_term(facts.epoch, who.term.n, by=who.source, at=NOW))
+                who.phase = "bid"
+            case "bid":
+                who.phase = "lead"
+            case "lead" if facts.term != who.term:
+                who.phase = "deposed"
+            case "lead":
+                self._lead(who)
+            case "deposed":
+                index = self.candidates.index(who)
+                self.candidates[index] = self._candidate(who.reader)
+                self.candidates[index].old = who.old
+
+    def _lead(self, who: Candidate) -> None:
+        epoch, term = who.reader.store.facts().epoch, who.term
+        assert epoch is not None and term is not None
+        if who.publishing:  # one at a time, so that a crash may come between
+            entry = who.publishing.pop(0)
+            self.publications[entry.jid] += 1
+            who.published.append(entry)
+        elif who.published:
+            ids = [entry.id for entry in who.published]
+            who.append(protocol.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
+            who.published = []
+        elif who.old:
+            old_epoch, pending = who.old.pop(0)
+            again = [
+                protocol.write_again(Again(foreign_id(old_epoch, e.id), e.jid, e.due, e.bury, e.fault, e.raw))
+                for e in pending
+            ]
+            who.append(*again)
+        elif claimed := who.reader.claimed():
+            who.publishing = claimed
+        elif due := who.reader.due():
+            who.append(protocol.write_claimed(epoch, term.n, [entry.id for entry in due]))
+
+    # What must hold.
+
+    def observe(self, start: int = 0) -> Reader:
+        reader = Reader(start)
+        reader.read(self.log, len(self.log))
+        return reader
+
+    def check(self) -> None:
+        """The bounds that hold in every state."""
+        reader, terms_since_claim = Reader(), Counter[str]()
+        for _ in range(len(self.log)):
+            before = reader.store.facts().term
+            reader.read(self.log)
+            if reader.store.facts().term != before:
+                for entry in reader.claimed():
+                    terms_since_claim[entry.jid] += 1
+        if not self.remade:
+            for jid, count in self.publications.items():
+                crashes = terms_since_claim[jid]
+                assert count <= 1 + crashes, f"{jid} was published {count} times over {crashes} successions"
+        for uuid, (op, jid) in self.commands.items():
+            verdicts = reader.store.verdicts(uuid)
+            if op is Op.DELETE and verdicts == [Verdict.DONE]:
+                self.deleted.add(jid)
+        if not self.remade:
+            for jid in self.deleted:
+                assert self.publications[jid] == 0, f"{jid} ran although its deletion was done"
+
+    def finish(self) -> None:
+        """Let the dust settle: one candidate alone, everything lands. Then nothing may be missing."""
+        while self.late:
+            self.land_late(0)
+        for who in list(self.candidates):
+            self._run(who.source)
+            self.check()
+        left = {e.jid for e in self.observe().store.entries().values()}
+        for jid in self.added:
+            assert jid in left or jid in self.deleted or jid in self.excused or self.publications[jid] >= 1, (
+                f"{jid} is lost"
+            )
+        due = self.observe().due()
+        assert not due, f"due and not published: {[e.jid for e in due]}"
+
+    def _run(self, source: str) -> None:
+        index = next(i for i, c in enumerate(self.candidates) if c.source == source)
+        for _ in range(400):
+            who = self.candidates[index]
+            before = (who.source, who.phase, who.seq, who.sending, len(who.publishing), len(who.old), who.reader.next)
+            self.act(who)
+            who = self.candidates[index]
+            self.land(who, confirm=True)
+            who.reader.read(self.log, len(self.log))
+            after = (who.source, who.phase, who.seq, who.sending, len(who.publishing), len(who.old), who.reader.next)
+            if after == before:
+                return
+        raise AssertionError("a candidate alone never came to rest")

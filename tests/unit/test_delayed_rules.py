@@ -1,0 +1,365 @@
+"""The fold's rules, one by one, as docs/engine.md numbers them: what has an effect, and what has none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from amqpjobs.model import names, protocol
+from amqpjobs.model.delayed import VERDICT_AGE, DelayedSet, read_pending
+from amqpjobs.model.messages import Unreadable
+from amqpjobs.model.pending import Claim, MemoryStore, Pending
+from amqpjobs.model.protocol import Again, Command, How, Op, Position, Target, Verdict
+
+
+class Log:
+    """A stream and its fold."""
+
+    def __init__(self, stream: str = names.SCHEDULED, first: int = 0) -> None:
+        self.store = MemoryStore()
+        self.fold = DelayedSet(stream, self.store)
+        self.offset = first
+
+    def put(self, *entries: Any, source: str | None = None, seq: int | None = None) -> int:
+        """Append one message; its offset."""
+        items = [dict(entry) for entry in entries]
+        if source is not None:
+            items[0] |= {"from": source, "seq": seq}
+        return self.raw(json.dumps(items if len(items) > 1 else items[0]).encode())
+
+    def raw(self, body: bytes) -> int:
+        self.fold.fold(self.offset, body)
+        self.offset += 1
+        return self.offset - 1
+
+    def command(self, op: Op, jid: str, *, uuid: str = "u", at: float = 50.0, **more: Any) -> list[Verdict] | None:
+        targets = (Target(jid, more.pop("entry", None)),)
+        self.put(protocol.write_command(Command(uuid=uuid, op=op, targets=targets, at=at, by="ann", **more)))
+        return self.store.verdicts(uuid)
+
+    def lead(self, source: str = "a", n: int = 1, seq: int = 1) -> None:
+        self.put(protocol.write_epoch("E", at=0), protocol.write_term("E", n, by="host", at=0), source=source, seq=seq)
+
+    def claim(self, *ids: str, source: str = "a", n: int = 1, seq: int = 2, epoch: str = "E") -> None:
+        self.put(protocol.write_claimed(epoch, n, ids), source=source, seq=seq)
+
+    def settle(self, *ids: str, source: str = "a", n: int = 1, seq: int = 3, epoch: str = "E") -> None:
+        self.put(protocol.write_settled(epoch, n, ids, How.ENQUEUED, by="host", at=0), source=source, seq=seq)
+
+    @property
+    def ids(self) -> set[str]:
+        return set(self.store.entries())
+
+    def entry(self, id_: str) -> Pending:
+        return self.store.entries()[id_]
+
+
+def scheduled(jid: str = "j", due: float = 10.0, **more: Any) -> dict[str, Any]:
+    return {"type": "scheduled_job", "jid": jid, "scheduled_at": due, "job": {"class": "C", "args": [1]}} | more
+
+
+def failed(jid: str = "j", count: int = 1, args: Any = (1,), **more: Any) -> dict[str, Any]:
+    job = {"class": "C", "args": list(args), "jid": jid}
+    entry = {"type": "retry", "jid": jid, "retry_at": 10.0, "retry_count": count, "failed_at": 1.0, "job": job}
+    return entry | {"error_message": "m", "error_class": "E"} | more
+
+
+def dead(jid: str = "j", died_at: float = 1.0, **more: Any) -> dict[str, Any]:
+    entry = {"type": "dead_job", "jid": jid, "died_at": died_at, "retry_count": 1, "job": {"class": "C", "args": []}}
+    return entry | {"error_message": "m", "error_class": "E"} | more
+
+
+def test_1_identity_is_offset_and_item_and_outlives_changes() -> None:
+    log = Log()
+    log.put(scheduled("a"))
+    log.put(scheduled("b"), scheduled("c"))
+    assert {id_: log.entry(id_).jid for id_ in log.ids} == {"0": "a", "1": "b", "1:1": "c"}
+    log.command(Op.TRIGGER, "c", entry="1:1")
+    assert log.entry("1:1").rev == Position(2, 0)
+    assert log.entry("1:1").pos == Position(1, 1)
+
+
+def test_2_a_repeat_has_no_effect_at_all() -> None:
+    log = Log()
+    log.put(scheduled("a"), scheduled("b"), source="s", seq=1)
+    log.put(scheduled("a"), scheduled("b"), source="s", seq=1)
+    assert log.ids == {"0", "0:1"}
+    log.put(scheduled("c"), source="s", seq=3)
+    log.put(scheduled("d"), source="s", seq=2)
+    assert "d" not in {log.entry(id_).jid for id_ in log.ids}
+    log.put(scheduled("d"), source="other", seq=2)
+    assert "d" in {log.entry(id_).jid for id_ in log.ids}
+
+
+@pytest.mark.parametrize("origin", [{"from": 1, "seq": 1}, {"from": "s", "seq": "1"}, {"from": "s", "seq": 2**64}])
+def test_2_what_is_no_origin_repeats_nothing(origin: dict[str, Any]) -> None:
+    log = Log()
+    log.put(scheduled("a") | origin)
+    log.put(scheduled("b") | origin)
+    assert len(log.ids) == 2
+
+
+def test_5_and_6_only_a_reschedule_replaces_and_spares_what_is_claimed() -> None:
+    log = Log()
+    log.put(scheduled("j", 1))
+    log.put(scheduled("j", 2))
+    assert log.ids == {"0", "1"}
+    log.lead()
+    log.claim("0")
+    log.put(scheduled("j", 3, reschedule=True))
+    assert log.ids == {"0", "4"}
+
+
+def test_7_a_greater_term_leads_and_of_two_equal_ones_the_first() -> None:
+    log = Log()
+    log.lead("a", 5)
+    log.put(protocol.write_term("E", 5, by="b", at=0), source="b", seq=1)
+    assert log.store.facts().term == Claim(5, "a")
+    log.put(protocol.write_term("E", 4, by="b", at=0), source="b", seq=2)
+    assert log.store.facts().term == Claim(5, "a")
+    log.put(protocol.write_term("E", 6, by="b", at=0), source="b", seq=3)
+    assert log.store.facts().term == Claim(6, "b")
+    assert log.store.facts().leader == "b"
+
+
+def test_7_a_term_without_an_origin_or_of_another_epoch_is_void() -> None:
+    log = Log()
+    log.put(protocol.write_epoch("E", at=0))
+    log.put(protocol.write_term("E", 9, by="x", at=0))
+    log.put(protocol.write_term("F", 9, by="x", at=0), source="x", seq=1)
+    assert log.store.facts().term is None
+
+
+def test_9_only_the_current_leader_claims() -> None:
+    log = Log()
+    log.put(scheduled("a"))
+    log.put(scheduled("b"))
+    log.lead("old", 1)
+    log.put(protocol.write_term("E", 2, by="new", at=0), source="new", seq=1)
+    log.claim("0", source="old", n=1)
+    assert log.entry("0").claim is None
+    log.claim("0", "1", "77", source="new", n=1)
+    assert log.entry("0").claim is None
+    log.claim("0", "77", source="new", n=2, seq=3)
+    assert log.entry("0").claim == Claim(2, "new")
+    assert log.entry("1").claim is None
+
+
+def test_9_a_claim_is_not_taken_over_by_another() -> None:
+    log = Log()
+    log.put(scheduled())
+    log.lead("a", 1)
+    log.claim("0")
+    log.put(protocol.write_term("E", 2, by="b", at=0), source="b", seq=1)
+    log.claim("0", source="b", n=2, seq=2)
+    assert log.entry("0").claim == Claim(1, "a")
+
+
+def test_11_settled_removes_what_is_claimed_under_any_term_and_nothing_else() -> None:
+    log = Log()
+    log.put(scheduled("a"))
+    log.put(scheduled("b"))
+    log.lead("a", 1)
+    log.claim("0")
+    log.put(protocol.write_term("E", 2, by="b", at=0), source="b", seq=1)
+    log.settle("0", "1", source="a", n=1)
+    assert log.ids == {"1"}
+
+
+def test_11_a_settlement_of_another_incarnation_is_void() -> None:
+    log = Log()
+    log.put(scheduled())
+    log.lead()
+    log.claim("0")
+    log.settle("0", epoch="before")
+    assert log.ids == {"0"}
+
+
+def test_12_expiry_needs_the_current_term_and_the_same_revision() -> None:
+    log = Log()
+    log.put(scheduled("a"))
+    log.lead("a", 1)
+
+    def expire(rev: list[int], n: int, seq: int) -> None:
+        settled = protocol.write_settled("E", n, ["0"], How.EXPIRED, by="h", at=0) | {"revs": [rev]}
+        log.put(settled, source="a", seq=seq)
+
+    expire([0, 0], 2, 2)
+    expire([1, 0], 1, 3)
+    assert log.ids == {"0"}
+    expire([0, 0], 1, 4)
+    assert log.ids == set()
+
+
+def test_15_and_16_commands_and_their_verdicts() -> None:
+    log = Log()
+    log.put(scheduled("a", 1e6))
+    log.put(scheduled("b", 1e6))
+    log.lead()
+    log.claim("1")
+    assert log.command(Op.TRIGGER, "a", uuid="1", at=77.0) == [Verdict.DONE]
+    assert log.entry("0").due == 77.0
+    assert log.command(Op.RESCHEDULE, "a", uuid="2", due=99.0) == [Verdict.DONE]
+    assert log.entry("0").due == 99.0
+    for uuid, op in (("3", Op.DELETE), ("4", Op.TRIGGER), ("5", Op.KILL)):
+        assert log.command(op, "b", uuid=uuid) == [Verdict.CONFLICT]
+        assert log.command(op, "nobody", uuid=uuid + "n") == [Verdict.NOT_FOUND]
+    assert log.command(Op.DELETE, "a", uuid="6", entry="1") == [Verdict.NOT_FOUND]
+    assert log.command(Op.DELETE, "a", uuid="7") == [Verdict.DONE]
+    assert log.ids == {"1"}
+
+
+def test_15_by_jid_alone_the_newest_that_is_free() -> None:
+    log = Log()
+    for due in (1, 2, 3):
+        log.put(scheduled("j", due))
+    log.lead()
+    log.claim("2")
+    assert log.command(Op.DELETE, "j") == [Verdict.DONE]
+    assert log.ids == {"0", "2"}
+
+
+def test_a_killed_retry_waits_for_its_burial_with_its_own_error() -> None:
+    log = Log(names.RETRIES)
+    log.put(failed("j"))
+    assert log.command(Op.KILL, "j", at=60.0) == [Verdict.DONE]
+    entry = log.entry("0")
+    assert (entry.bury, entry.due, entry.fault) == (True, 60.0, ("E", "m"))
+
+
+def test_18_a_command_is_judged_once() -> None:
+    log = Log()
+    log.put(scheduled("j"))
+    assert log.command(Op.DELETE, "j", uuid="u") == [Verdict.DONE]
+    log.put(scheduled("j"))
+    assert log.command(Op.DELETE, "j", uuid="u") == [Verdict.DONE]
+    assert len(log.ids) == 1
+
+
+def test_18_verdicts_are_kept_for_a_day_of_the_logs_own_time() -> None:
+    log = Log()
+    log.command(Op.DELETE, "j", uuid="old", at=1000.0)
+    log.command(Op.DELETE, "j", uuid="new", at=1000.0 + VERDICT_AGE)
+    assert log.store.verdicts("old") is not None
+    log.command(Op.DELETE, "j", uuid="newer", at=1001.0 + VERDICT_AGE)
+    assert log.store.verdicts("old") is None
+    assert log.store.verdicts("new") is not None
+
+
+def test_18_a_command_for_another_incarnation_finds_nothing() -> None:
+    log = Log()
+    log.put(scheduled("j"))
+    log.lead()
+    assert log.command(Op.DELETE, "j", epoch="before") == [Verdict.NOT_FOUND]
+    assert log.ids == {"0"}
+
+
+def test_24_an_old_entry_comes_back_once_under_its_old_identity() -> None:
+    log = Log()
+    log.put(scheduled("new"))
+    body = json.dumps(scheduled("old")).encode()
+    again = protocol.write_again(Again("D/0", "old", 42.0, False, None, body))
+    log.put(again, source="a", seq=1)
+    assert log.ids == {"0", "D/0"}
+    assert (log.entry("D/0").jid, log.entry("D/0").due) == ("old", 42.0)
+    assert log.command(Op.DELETE, "old") == [Verdict.DONE]
+    log.put(again, source="b", seq=1)
+    assert log.ids == {"0"}
+
+
+def test_24_what_could_not_be_read_comes_back_with_its_bytes() -> None:
+    log = Log()
+    again = Again("D/3", "j", 0.0, True, ("Malformed", "not UTF-8"), b"\xff\xfe")
+    log.put(protocol.write_again(again), source="a", seq=1)
+    entry = log.entry("D/3")
+    assert (entry.raw, entry.bury, entry.fault, entry.jid) == (b"\xff\xfe", True, ("Malformed", "not UTF-8"), "j")
+
+
+def test_25_the_first_epoch_wins_and_claims_of_another_are_void() -> None:
+    log = Log()
+    log.put(scheduled())
+    log.lead()
+    log.put(protocol.write_epoch("F", at=0))
+    assert log.store.facts().epoch == "E"
+    log.claim("0", epoch="F")
+    assert log.entry("0").claim is None
+
+
+def test_without_the_logs_head_the_leader_at_work_is_believed() -> None:
+    whole, headless = Log(), Log(first=500)
+    for log in (whole, headless):
+        at = log.put(scheduled("j"))
+        log.claim(str(at), source="a", n=7)
+        log.settle(str(at), source="a", n=7)
+    assert whole.ids == {"0"}, "a claim before any term is void in a whole log"
+    assert headless.ids == set()
+    headless.put(protocol.write_term("E", 6, by="b", at=0), source="b", seq=1)
+    assert headless.store.facts().term == Claim(7, "a")
+
+
+def test_a_redelivered_failure_is_not_two_retries() -> None:
+    log = Log(names.RETRIES)
+    log.put(failed("j", 1))
+    log.put(failed("j", 2))
+    log.put(failed("j", 1))
+    assert [log.entry(id_).summary.retry_count for id_ in log.ids] == [2]
+    log.put(failed("j", 1, args=[2]))
+    log.put(failed("other", 1))
+    assert len(log.ids) == 3
+
+
+def test_the_same_death_is_one_record() -> None:
+    log = Log(names.DEAD)
+    log.put(dead("j", 1.0))
+    log.put(dead("j", 1.0))
+    log.put(dead("j", 2.0, failed_at=1.0))
+    assert log.ids == {"0"}
+    log.put(dead("j", 3.0))
+    log.put(dead("k", 4.0, origin="retries/7"))
+    log.put(dead("k", 5.0, origin="retries/7"))
+    assert log.ids == {"0", "3", "4"}
+    assert all(log.entry(id_).due is None for id_ in log.ids)
+
+
+@pytest.mark.parametrize("stream", names.DELAYED)
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"null", b"3", b"[1]", b'{"type":"scheduled_job"}', b"[[]]"])
+def test_what_cannot_be_read_waits_for_its_burial_once(stream: str, body: bytes) -> None:
+    log = Log(stream)
+    log.raw(body)
+    (entry,) = log.store.entries().values()
+    assert entry.raw in body
+    assert entry.fault is not None
+    read = read_pending(stream, entry)
+    assert isinstance(read, Unreadable)
+    assert read.raw == entry.raw
+    assert (entry.bury, entry.due) == ((False, None) if stream == names.DEAD else (True, 0.0))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "marker", "nonce": "x"},
+        {"type": "claimed"},
+        {"type": "claimed", "epoch": "E", "n": True, "entries": ["0"]},
+        {"type": "settled", "epoch": "E", "n": 1, "entries": ["0"], "how": "vanished"},
+        {"type": "settled", "epoch": "E", "n": 1, "entries": ["0"], "how": "expired"},
+        {"type": "term", "epoch": "E", "n": 2**70},
+        {"type": "term", "epoch": "\ud800", "n": 3},
+        {"type": "command", "uuid": "u", "op": "explode", "entries": [], "at": 1},
+        {"type": "command", "uuid": "u", "op": "reschedule", "entries": [{"jid": "j"}], "at": 1},
+        {"type": "command", "uuid": "u", "op": "delete", "entries": [{"jid": ["j"]}], "at": 1},
+        {"type": "again", "id": "0", "jid": "j", "due": 1, "body": "{}"},
+        {"type": "again", "id": "D/0", "jid": "j", "due": "soon", "body": "{}"},
+        {"type": "from a later version", "n": 1},
+    ],
+)
+def test_a_control_entry_that_is_not_well_formed_has_no_effect(entry: dict[str, Any]) -> None:
+    log = Log()
+    log.put(scheduled("j"))
+    log.lead()
+    before = (log.store.entries(), log.store.facts())
+    log.put(entry, source="a", seq=2)
+    assert (log.store.entries(), log.store.facts()) == before
+    assert log.store.verdicts("u") is None

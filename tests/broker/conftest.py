@@ -17,12 +17,11 @@ from amqpjobs.client import Client
 from amqpjobs.jobs import Registry
 from amqpjobs.model import names, text
 from amqpjobs.settings import Settings
+from amqpjobs.streams.aio import connect
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Incoming
 from amqpjobs.worker.fetch import QueueShare
 from amqpjobs.worker.launcher import Launcher, Plan
-
-Workers = Callable[..., Awaitable[Launcher]]
 
 
 class StreamWatch:
@@ -86,23 +85,43 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-async def workers(settings: Settings) -> AsyncIterator[Workers]:
-    """`await workers(registry, concurrency=…)`: a worker in this process, stopped at the end of the test."""
-    started: list[Launcher] = []
+class Workers:
+    """`await workers(registry, concurrency=…)` starts a worker in this process; it is stopped at the end of the test."""
 
-    async def begin(
-        jobs: Registry, *, target: Settings | None = None, queues: str = "default", **plan: Any
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._started: list[Launcher] = []
+
+    async def __call__(
+        self, jobs: Registry, *, target: Settings | None = None, queues: str = "default", **plan: Any
     ) -> Launcher:
         shares = [QueueShare(name) for name in queues.split()]
-        launcher = Launcher(target or settings, Plan(queues=shares, **plan), jobs=jobs)
-        started.append(launcher)
+        launcher = Launcher(target or self._settings, Plan(queues=shares, **plan), jobs=jobs)
+        self._started.append(launcher)
         await launcher.start()
         return launcher
 
-    yield begin
-    for launcher in started:
-        await launcher.stop(timeout=0)
+    async def stop(self, timeout: float = 0) -> None:
+        for launcher in self._started:
+            await launcher.stop(timeout)
+
+    async def left(self, queue: str = "default") -> int:
+        """Stop the workers; how many jobs they had not acknowledged, or not taken: all are on the queue then."""
+        await self.stop()
+        connection = await connect(self._settings, name="left")
+        state = await connection.passive(names.broker_queue(queue))
+        await connection.close()
+        assert state is not None
+        assert state.consumers == 0
+        return state.ready
+
+
+@pytest.fixture
+async def workers(settings: Settings) -> AsyncIterator[Workers]:
+    """Workers in this process."""
+    started = Workers(settings)
+    yield started
+    await started.stop()
 
 
 class Process:
@@ -176,15 +195,3 @@ def job_client(settings: Settings) -> Any:
     sync.configure(settings)
     yield sync.default_client()
     sync.default_client().close()
-
-
-@pytest.fixture
-def waiting(broker: Any, vhost: str) -> Callable[[str], int | None]:
-    """`waiting("default")`: how many jobs of a queue are ready or unacknowledged, as the broker counts them now."""
-
-    def count(queue: str) -> int | None:
-        with broker.api() as api:
-            found = api.get(f"/queues/{vhost}/{names.broker_queue(queue)}", params={"disable_stats": "true"})
-        return None if found.status_code == 404 else int(found.json().get("messages", -1))
-
-    return count

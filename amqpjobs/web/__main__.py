@@ -1,0 +1,131 @@
+"""`python -m amqpjobs.web`: serve the dashboard until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import ValidationError
+
+from amqpjobs.settings import Settings, redact
+from amqpjobs.streams import state
+from amqpjobs.streams.aio import connect
+from amqpjobs.streams.errors import BrokerUnavailable, Refused
+from amqpjobs.streams.state import NoStateFolder
+from amqpjobs.web.app import create_app
+from amqpjobs.web.auth import BindRefused, check_bind
+
+log = logging.getLogger("amqpjobs.web")
+
+LAST_WORDS = 3
+"""Seconds that answers under way may take at a stop."""
+
+
+class CannotServe(Exception):
+    """Why the process must exit; one line for a person."""
+
+
+class Server(uvicorn.Server):
+    """Says when it is ready, and ends the pages' event streams before it waits for them to end."""
+
+    def __init__(self, app: FastAPI, config: uvicorn.Config, ready: str) -> None:
+        super().__init__(config)
+        self._app, self._ready = app, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start serving."""
+        await super().startup(sockets)
+        if self.started and not self.should_exit:
+            log.info("%s", self._ready)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving."""
+        await self._app.state.pulse.shut()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """INT or TERM: stop in good order; a second one at once. It is not an error, so nothing is raised again."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = Settings()
+        asyncio.run(serve(settings, options.host, options.port))
+    except (CannotServe, BindRefused, NoStateFolder) as error:
+        return _fail(str(error))
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        return _fail(f"settings: {faults}")
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def serve(settings: Settings, host: str, port: int) -> None:
+    """Serve until a signal. Raises CannotServe, BindRefused or NoStateFolder before the first request is taken."""
+    check_bind(host, settings.web_token.get_secret_value() if settings.web_token else None)
+    with _listen(host, port) as listener:
+        await _check_login(settings)
+        app = create_app(settings, folder=state.hold(settings, "web"), hosts=[host])
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, lifespan="on",
+            timeout_graceful_shutdown=LAST_WORDS, ws="none",
+        )  # fmt: skip
+        address = f"http://{_written(host)}:{listener.getsockname()[1]}/job-queues"
+        server = Server(app, config, f"web ready: {address} (broker {redact(settings.url)})")
+        await server.serve([listener])
+        if not server.started:
+            raise CannotServe("the dashboard could not start; the lines above say why")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m amqpjobs.web", description="The dashboard and its JSON interface.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8484, help="port, 0 for a free one (default: %(default)s)")
+    return parser
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CannotServe(f"cannot serve on {_written(host)}:{port}: {reason}; choose another with --port") from error
+
+
+async def _check_login(settings: Settings) -> None:
+    """A broker that is away will come; one that refuses this user or virtual host must be put right by a person."""
+    try:
+        connection = await connect(settings, name="amqpjobs web start")
+    except BrokerUnavailable as error:
+        log.warning("%s; the dashboard says so and keeps trying", error)
+    except Refused as error:
+        raise CannotServe(str(error)) from error
+    else:
+        await connection.close()
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _fail(reason: str) -> int:
+    log.error("%s", reason)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The JSON interface: the specification's routes. Strict JSON always: NaN as text, integers of any size exact."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from amqpjobs.model import names, text
+from amqpjobs.web import items
+from amqpjobs.web.live import Pulse
+from amqpjobs.web.problems import problem
+from amqpjobs.web.status import Status
+from amqpjobs.web.views import Views
+
+router = APIRouter()
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+Offset = Annotated[int, Query(ge=0, le=2**53, description="How many to skip.")]
+
+
+def json_response(value: Any, **headers: str) -> Response:
+    """Any value as strict JSON."""
+    body = text.dump(text.strict(value))
+    return Response(body, headers=headers, media_type="application/json")
+
+
+@router.get("/api/job-queues")
+async def job_queues(request: Request) -> Response:
+    """Counts of today (UTC) and now, and the queues by name."""
+    return json_response(overview(await _pulse(request).look()))
+
+
+@router.get("/api/scheduled-jobs")
+async def scheduled_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+    """Jobs that wait for their time, the next due first; the header X-Total-Count tells how many there are."""
+    return await _listed(request, names.SCHEDULED, limit, offset)
+
+
+@router.get("/api/retries")
+async def retries(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+    """Jobs that failed and will run again, the next due first; X-Total-Count tells how many there are."""
+    return await _listed(request, names.RETRIES, limit, offset)
+
+
+@router.get("/api/dead-jobs")
+async def dead_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+    """Jobs that failed for good, the latest first; X-Total-Count tells how many there are."""
+    return await _listed(request, names.DEAD, limit, offset)
+
+
+@router.get("/api/processes")
+async def processes(request: Request) -> Response:
+    """The worker processes whose heartbeats arrive."""
+    snapshot = await _pulse(request).look()
+    facts = snapshot.facts
+    return json_response(
+        [
+            {
+                **process.beat.model_dump(by_alias=True),
+                "last_seen": facts.at - process.silent_for(facts.listened),
+                "fresh": process.state(facts.listened) == "fresh",
+            }
+            for process in facts.processes
+        ]
+    )
+
+
+@router.get("/health/live")
+async def live() -> Response:
+    """Whether this process answers."""
+    return json_response({"status": "ok"})
+
+
+@router.get("/health/ready")
+async def ready(request: Request) -> Response:
+    """Whether its figures can be relied on: 503 while the broker is away or a view lags."""
+    reason = _views(request).late()
+    return json_response({"status": "ok"}) if reason is None else problem(503, "Not ready", reason)
+
+
+def overview(snapshot: Status) -> dict[str, Any]:
+    """The specification's keys. A count that is not known yet is null."""
+    facts = snapshot.facts
+    return {
+        "processed_today": facts.runs.today if facts.runs else None,
+        "failed_today": facts.runs.failed_today if facts.runs else None,
+        "processed_total": facts.runs.total if facts.runs else None,
+        "failed_total": facts.runs.failed_total if facts.runs else None,
+        "counted_since": facts.runs.since if facts.runs else None,
+        "queues": {
+            queue.name: {
+                "ready": queue.ready,
+                "consumers": queue.consumers,
+                "processes": queue.processes,
+                "ran_last_hour": queue.ran,
+                "failed_last_hour": queue.failed,
+                "latest_wait_ms": None if queue.latest_wait is None else queue.latest_wait * 1000,
+            }
+            for queue in facts.queues
+        },
+        "scheduled_count": facts.scheduled.count if facts.scheduled else None,
+        "retry_count": facts.retries.count if facts.retries else None,
+        "dead_count": facts.dead.count if facts.dead else None,
+        "active_processes": len(snapshot.processes),
+        "busy_workers": snapshot.busy,
+        "broker": {"address": facts.broker.address, "connected": facts.broker.up, "blocked": facts.broker.blocked},
+        "problems": [
+            {"level": finding.level, "what": finding.what, "advice": f"{finding.advice} {finding.command}".strip()}
+            for finding in snapshot.problems
+        ],
+    }
+
+
+async def _listed(request: Request, stream: str, limit: int, offset: int) -> Response:
+    count, rows = await _views(request).page(stream, limit, offset)
+    return json_response([items.item(stream, row) for row in rows], **{"X-Total-Count": str(count)})
+
+
+def _pulse(request: Request) -> Pulse:
+    pulse: Pulse = request.app.state.pulse
+    return pulse
+
+
+def _views(request: Request) -> Views:
+    views: Views = request.app.state.views
+    return views

@@ -1,0 +1,113 @@
+"""The pages: templates filled from the snapshot, whole or section by section."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from amqpjobs.web import api, throughput, wording
+from amqpjobs.web.live import Pulse, Sections
+from amqpjobs.web.status import Status
+
+router = APIRouter(include_in_schema=False)
+
+STATIC = Path(__file__).parent / "static"
+SECTIONS = ("health", "findings", "totals", "throughput", "queues", "processes")
+"""The parts of /job-queues that change by themselves; each is `templates/parts/{name}.html`."""
+
+
+def templates_folder() -> Path:
+    """Beside this file in an installed wheel, at the repository's root in a checkout."""
+    packaged = Path(__file__).parent / "templates"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "templates"
+
+
+class Renderer:
+    """Fills the templates. Everything that is not a template's own text is escaped."""
+
+    def __init__(self) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(templates_folder()),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
+        self._templates.filters.update({each.__name__: each for each in (*filters, wording.iso, wording.instant)})
+        self._templates.globals["asset"] = _asset
+
+    def sections(self, snapshot: Status) -> Sections:
+        """Each part of the dashboard that changes by itself."""
+        return {name: self._templates.get_template(f"parts/{name}.html").render(_names(snapshot)) for name in SECTIONS}
+
+    def dashboard(self, snapshot: Status, root: str) -> str:
+        """The whole page."""
+        page = self._templates.get_template("job_queues.html")
+        return page.render(**_names(snapshot), sections=self.sections(snapshot), root=root)
+
+
+@router.get("/")
+async def home(request: Request) -> Response:
+    """The dashboard is the first page."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/job-queues", 302)
+
+
+@router.get("/job-queues")
+async def dashboard(request: Request) -> Response:
+    """The dashboard, or its figures when JSON is asked for."""
+    pulse: Pulse = request.app.state.pulse
+    snapshot = await pulse.look()
+    if wants_json(request.headers.get("accept", "")):
+        return api.json_response(api.overview(snapshot), Vary="Accept")
+    renderer: Renderer = request.app.state.renderer
+    page = renderer.dashboard(snapshot, request.scope.get("root_path", ""))
+    return HTMLResponse(page, headers={"Vary": "Accept"})
+
+
+@router.get("/job-queues/events")
+async def events(request: Request) -> Response:
+    """The dashboard's changes as they come."""
+    pulse: Pulse = request.app.state.pulse
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    return StreamingResponse(pulse.events(), media_type="text/event-stream", headers=headers)
+
+
+@router.get("/static/{name}")
+async def static(name: str) -> Response:
+    """A file of the page. Its address has its digest, so browsers may keep it for good."""
+    kind = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}.get(Path(name).suffix)
+    if kind is None or name not in _files():
+        return Response("Not found\n", 404, media_type="text/plain")
+    return Response(_files()[name], media_type=kind, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+
+def wants_json(accept: str) -> bool:
+    """Whether a client names JSON and does not name HTML, which browsers always do."""
+    return "application/json" in accept and "text/html" not in accept
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
+
+
+@cache
+def _asset(name: str) -> str:
+    """The address of a file of the page, relative to the root, with its digest."""
+    return f"/static/{name}?v={hashlib.blake2b(_files()[name], digest_size=6).hexdigest()}"
+
+
+def _names(snapshot: Status) -> dict[str, object]:
+    return {
+        "status": snapshot,
+        "facts": snapshot.facts,
+        "top": throughput.ceiling(snapshot.bars),
+        "step": throughput.STEP,
+        "steps": throughput.BARS,
+    }

@@ -1,0 +1,91 @@
+// What the page does besides being swapped: tells whether it is live, shows times in the viewer's zone, and holds
+// updates back while text is selected.
+(function () {
+  "use strict";
+
+  // Three missed signs of life (the server sends one every 10 s at the latest): the connection is dead, said or not.
+  var SILENCE = 30000;
+  var lastWord = Date.now();
+  var connected = false;
+  var held = new Map();
+
+  function clock(date) {
+    return date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  }
+
+  function moment(date) {
+    var time = date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+    if (date.toDateString() === new Date().toDateString()) return time;
+    var sameYear = date.getFullYear() === new Date().getFullYear();
+    var day = { day: "numeric", month: "short", year: sameYear ? undefined : "numeric" };
+    return date.toLocaleDateString(undefined, day) + ", " + time;
+  }
+
+  function day(date) {
+    if (date.toDateString() === new Date().toDateString()) return moment(date);
+    return date.toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
+  }
+
+  function localise(root) {
+    root.querySelectorAll("time[datetime]").forEach(function (element) {
+      var date = new Date(element.dateTime);
+      if (isNaN(date)) return;
+      var today = date.toDateString() === new Date().toDateString();
+      var show = element.dataset.show;
+      element.textContent = show === "day" ? day(date) : show === "clock" && today ? clock(date) : moment(date);
+      element.title = element.dateTime;
+    });
+  }
+
+  function tell() {
+    var pulse = document.getElementById("pulse");
+    if (!pulse) return;
+    var live = connected && Date.now() - lastWord < SILENCE;
+    var text = live ? "live" : "not live since " + clock(new Date(lastWord));
+    if (pulse.textContent !== text) pulse.textContent = text;
+    pulse.classList.toggle("wrong", !live);
+    document.body.classList.toggle("frozen", !live);
+  }
+
+  function heard() {
+    lastWord = Date.now();
+    connected = true;
+    tell();
+  }
+
+  function selecting(element) {
+    var selection = window.getSelection();
+    return selection && !selection.isCollapsed && selection.rangeCount > 0 && selection.containsNode(element, true);
+  }
+
+  document.addEventListener("htmx:sseOpen", function (event) {
+    event.detail.source.addEventListener("alive", heard);
+    heard();
+  });
+  document.addEventListener("htmx:sseError", function () {
+    connected = false;
+    tell();
+  });
+  document.addEventListener("htmx:sseBeforeMessage", function (event) {
+    heard();
+    if (selecting(event.target)) {
+      held.set(event.target, event.detail.data);
+      event.preventDefault();
+    } else {
+      held.delete(event.target);
+    }
+  });
+  document.addEventListener("selectionchange", function () {
+    held.forEach(function (html, element) {
+      if (selecting(element)) return;
+      held.delete(element);
+      htmx.swap(element, html, { swapStyle: "innerHTML" });
+      localise(element);
+    });
+  });
+  document.addEventListener("htmx:sseMessage", function (event) {
+    localise(event.target);
+  });
+  localise(document);
+  window.setInterval(tell, 1000);
+})();

@@ -1,0 +1,208 @@
+"""The views that this process keeps: its own folds of the streams, fed by followers, in a folder of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import names
+from amqpjobs.settings import Settings, redact
+from amqpjobs.streams.follow import Follower
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import FromTime
+from amqpjobs.streams.sqlite_store import Row
+from amqpjobs.streams.state import StateFolder
+from amqpjobs.streams.tally_store import Counted, LatestWait, QueueRuns, TallyStore
+from amqpjobs.streams.views import DelayedView
+from amqpjobs.web.beats import Beats
+from amqpjobs.web.depths import Depths
+from amqpjobs.web.status import Broker, Facts, Lag, QueueLine, Runs, Waiting
+
+T = TypeVar("T")
+
+HOUR = 3600.0
+MOST_QUEUES = 500
+"""Queues asked for by name and shown; a heartbeat may name any number."""
+
+
+class _Delayed:
+    """One delayed set: its view and what feeds it."""
+
+    def __init__(self, view: DelayedView, follower: Follower) -> None:
+        self.view, self.follower = view, follower
+
+    def waiting(self) -> Waiting:
+        """How many wait and when the next is due; in the follower's thread."""
+        return Waiting(self.view.count(), self.view.store.next_due())
+
+
+class _Counts(NamedTuple):
+    """What the tally says at one moment."""
+
+    runs: Runs
+    queues: dict[str, QueueRuns]
+    waits: dict[str, LatestWait]
+
+
+class Views:
+    """Opens the views in `folder`, feeds them while started, and tells what they know.
+
+    `close` after the last `stop`; it lets the folder go too.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, folder: StateFolder) -> None:
+        self._settings, self._clock, self._folder = settings, clock, folder
+        self.link = Link(settings, "amqpjobs web", clock)
+        self._delayed = {stream: self._follow(stream) for stream in names.DELAYED}
+        self._tally = TallyStore(self._folder.path, clock, settings.metrics_window)
+        start = FromTime(self._tally.began)
+        self._metrics = Follower(self.link, self._tally, names.METRICS, clock=clock, start=start)
+        self._beats = Beats(self.link, settings, clock)
+        self._depths = Depths(self.link, settings, clock, self._known_queues)
+        self._counts: _Counts | None = None
+        self._was_up: bool | None = None
+        self._since: float | None = None
+        self._pruned = clock.steady()
+
+    def _follow(self, stream: str) -> _Delayed:
+        view = DelayedView(self._folder.path, stream)
+        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock))
+
+    def _services(self) -> list[Link | Follower | Beats | Depths]:
+        followers = [self._metrics, *(each.follower for each in self._delayed.values())]
+        return [self.link, *followers, self._beats, self._depths]
+
+    async def start(self) -> None:
+        """Begin to read; safe to repeat."""
+        for service in self._services():
+            await service.start()
+
+    async def stop(self) -> None:
+        """Stop reading; safe to repeat."""
+        for service in reversed(self._services()):
+            await service.stop()
+
+    def close(self) -> None:
+        """Close the files and give the folder back."""
+        for each in self._delayed.values():
+            each.view.close()
+        self._tally.close()
+        self._folder.close()
+
+    async def facts(self) -> Facts:
+        """What is known now. Answers from the views alone, whatever the broker does."""
+        now, steady = self._clock.wall(), self._clock.steady()
+        waiting = {stream: await each.follower.query(each.waiting) for stream, each in self._delayed.items()}
+        self._counts = counts = await self._metrics.query(lambda: self._count(now))
+        return Facts(
+            at=now,
+            steady=steady,
+            listened=self._beats.now(),
+            broker=self._broker(now),
+            leader=self._depths.leader,
+            queues=self._queue_lines(counts),
+            processes=self._beats.present(),
+            scheduled=waiting[names.SCHEDULED],
+            retries=waiting[names.RETRIES],
+            dead=waiting[names.DEAD],
+            runs=counts.runs,
+            lags=self._lags(steady),
+            remarks=self._depths.remarks,
+            lost=tuple(stream for stream, each in self._delayed.items() if each.view.lost_before is not None),
+            depths_at=self._depths.at,
+        )
+
+    async def page(self, stream: str, limit: int, offset: int) -> tuple[int, list[Row]]:
+        """How many wait in a delayed set, and one page of them: the next due first, the dead the latest first."""
+        each = self._delayed[stream]
+        sort = "-at" if stream == names.DEAD else "due"
+        return await each.follower.query(lambda: (each.view.count(), each.view.page(limit, offset, sort)))
+
+    @property
+    def counting(self) -> bool:
+        """Whether finished jobs are counted as they are reported: not while the broker is away or a backlog is read."""
+        return self.link.state == "up" and self._metrics.caught_up
+
+    def late(self) -> str | None:
+        """Why this process cannot be relied on now, or None when it can."""
+        if self.link.state != "up":
+            return "no connection to the broker"
+        behind = [follower.stream for follower in self._followers() if not follower.caught_up]
+        return f"still reading {', '.join(behind)}" if behind else None
+
+    def _followers(self) -> list[Follower]:
+        return [self._metrics, *(each.follower for each in self._delayed.values())]
+
+    def _lags(self, steady: float) -> list[Lag]:
+        if self.link.state != "up":
+            return []
+        return [
+            Lag(follower.stream, steady - follower.behind_since)
+            for follower in self._followers()
+            if follower.behind_since is not None
+        ]
+
+    def _broker(self, now: float) -> Broker:
+        up = self.link.state == "up"
+        if up is not self._was_up:
+            self._was_up, self._since = up, now
+        return Broker(
+            address=redact(self._settings.url),
+            up=up,
+            product=self._depths.product,
+            since=self._since,
+            error=None if up else self.link.last_error,
+            blocked=self.link.blocked if up else None,
+        )
+
+    def _count(self, now: float) -> _Counts:
+        store = self._tally
+        if self._clock.steady() - self._pruned > HOUR:
+            store.forget(now - self._settings.metrics_window)
+            self._pruned = self._clock.steady()
+        today, total = store.day(now), store.total()
+        return _Counts(_runs(store, today, total), store.queues(now - HOUR), store.waits())
+
+    def _known_queues(self) -> frozenset[str]:
+        """Names to ask for: what workers take, what ran, what waits to be released."""
+        named = {names.DEFAULT_QUEUE}
+        for process in self._beats.present():
+            named.update(process.beat.queues)
+        if self._counts is not None:
+            named.update(self._counts.queues, self._counts.waits)
+        named.update(self._depths.queues)
+        return frozenset(sorted(filter(names.is_queue_name, named))[:MOST_QUEUES])
+
+    def _queue_lines(self, counts: _Counts) -> list[QueueLine]:
+        served: dict[str, int] = {}
+        for process in self._beats.present():
+            for queue in set(process.beat.queues):
+                served[queue] = served.get(queue, 0) + 1
+        seen = {*self._depths.queues, *counts.queues, *served} & {*self._known_queues()}
+        return [self._line(name, served.get(name, 0), counts) for name in sorted(seen)]
+
+    def _line(self, name: str, processes: int, counts: _Counts) -> QueueLine:
+        depth, runs, wait = self._depths.queues.get(name), counts.queues.get(name), counts.waits.get(name)
+        return QueueLine(
+            name=name,
+            ready=depth.ready if depth else None,
+            consumers=depth.consumers if depth else None,
+            processes=processes,
+            ran=runs.ran if runs else 0,
+            failed=runs.failed if runs else 0,
+            mean_run=runs.mean_run if runs else None,
+            latest_wait=wait.wait if wait else None,
+        )
+
+
+def _runs(store: TallyStore, today: Counted, total: Counted) -> Runs:
+    return Runs(
+        today=today.ran,
+        failed_today=today.failed,
+        total=total.ran,
+        failed_total=total.failed,
+        since=store.since(),
+        unreadable=store.unreadable(),
+        gap_at=store.gap_at(),
+        renewed_at=store.renewed_at(),
+    )

@@ -122,9 +122,14 @@ def _handle_signals(launcher: Launcher, stop: asyncio.Event) -> None:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
+    def interrupt() -> None:
+        if stop.is_set():  # Ctrl-C again: whoever sits there does not want to wait
+            launcher.hurry()
+        stop.set()
+
     handlers: dict[str, Callable[[], Any]] = {
         "SIGTERM": stop.set,
-        "SIGINT": stop.set,
+        "SIGINT": interrupt,
         "SIGTSTP": quiet,
         "SIGTTIN": _dump_stacks,
     }

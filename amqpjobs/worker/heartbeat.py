@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 import amqpjobs
 from amqpjobs.clock import Clock

@@ -128,6 +128,10 @@ class Launcher:
         await self._close()
         return left
 
+    def hurry(self) -> None:
+        """Let a stop wait no longer for running jobs."""
+        self._processor.hurry()
+
     async def abort(self) -> None:
         """Close everything after a start that failed."""
         self._stopped = True

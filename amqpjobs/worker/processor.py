@@ -45,6 +45,7 @@ class Processor:
         self._slots: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._hurry = asyncio.Event()
         self.runs: dict[Run, Work] = {}
 
     async def start(self) -> None:
@@ -60,9 +61,16 @@ class Processor:
         self._stopping = True
         for slot in list(self._idle):
             slot.cancel()
-        if self._slots:
-            await asyncio.wait(list(self._slots), timeout=timeout)
+        ended = asyncio.create_task(self._all_ended())
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait([ended, hurried], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        hurried.cancel()
         return len(self.runs)
+
+    def hurry(self) -> None:
+        """Let `finish` wait no longer."""
+        self._hurry.set()
 
     async def interrupt(self, grace: float) -> int:
         """Give what still runs back to its queue, cancelling what can be; how many jobs that were."""
@@ -73,6 +81,10 @@ class Processor:
         if self._slots:
             await asyncio.wait(list(self._slots), timeout=grace)
         return len(left)
+
+    async def _all_ended(self) -> None:
+        if self._slots:
+            await asyncio.wait(list(self._slots))
 
     async def _slot(self) -> None:
         task = asyncio.current_task()

@@ -53,7 +53,7 @@ class StreamWatch:
         return self.entries
 
 
-Watches = Callable[[str], Awaitable[StreamWatch]]
+Watches = Callable[..., Awaitable[StreamWatch]]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
 
 
 class Workers:
-    """`await workers(registry, concurrency=…)` starts a worker in this process; it is stopped at the end of the test."""
+    """`await workers(registry, concurrency=…)` starts a worker in this process, stopped at the end of the test."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -16,7 +16,7 @@ from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.service import Service
 from amqpjobs.settings import Settings, load, redact
 from amqpjobs.up.child import Child
-from amqpjobs.up.private_broker import PrivateBroker, is_free
+from amqpjobs.up.private_broker import USUAL_PORT, PrivateBroker, is_free
 
 READY_WITHIN = 90.0
 """Seconds that the processes have to say that they are ready."""
@@ -85,7 +85,8 @@ class Together:
             "AMQPJOBS_STREAM_URL": node.stream_url,
             "AMQPJOBS_MANAGEMENT_URL": node.management_url,
         }
-        emit("broker", f"ready on port {node.port}; in other terminals: export AMQPJOBS_URL={redact(node.url)}")
+        elsewhere = "" if node.port == USUAL_PORT else f"; in other terminals: export AMQPJOBS_URL={redact(node.url)}"
+        emit("broker", f"ready on port {node.port}{elsewhere}")
 
     def _child(self, name: str, command: list[str], *, grace: float = 10.0, announces: bool = True) -> Child:
         return Child(

@@ -12,7 +12,6 @@ from amqpjobs.service import Service
 
 USUAL_PORT = 5672
 _PORTS_TRIED = 100
-_LOOK_EVERY = 0.5
 _PAUSE = 2.0
 
 
@@ -41,9 +40,7 @@ class PrivateBroker(Service):
     async def run(self) -> None:
         """Start the node again whenever it is gone."""
         while True:
-            await self._clock.sleep(_LOOK_EVERY)
-            if self.node.running:
-                continue
+            await self.node.wait_ended()
             self._say(f"the node ended: starting it again in {_PAUSE:g} s")
             await self.node.stop()  # its port mapper and the lock of its folder are still ours
             await self._clock.sleep(_PAUSE)

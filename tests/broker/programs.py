@@ -54,6 +54,10 @@ class Program:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def wait_for(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
         """The first match in any line, seen already or yet to come."""
         return self.wait_for_all([pattern], timeout)[0]

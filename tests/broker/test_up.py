@@ -120,7 +120,7 @@ def test_nothing_survives_a_parent_that_is_killed(programs: Programs, tmp_path: 
     assert processes_of(tmp_path) == []
 
 
-def test_a_private_broker_a_job_and_a_clean_end(programs: Programs, tmp_path: Path, port: int) -> None:
+def test_a_private_broker_that_comes_back_and_a_clean_end(programs: Programs, tmp_path: Path, port: int) -> None:
     env = environment(None) | {"AMQPJOBS_STATE_DIR": str(tmp_path / "state")}
     command = f"producer={sys.executable} workers/foreign_producer.py --count 5 --rate 50 --mix quick"
     started = programs.start(
@@ -128,9 +128,23 @@ def test_a_private_broker_a_job_and_a_clean_end(programs: Programs, tmp_path: Pa
     )
     started.wait_for(r"producer +\| producer: sent 5", 90)
     started.wait_for(r"worker +\| .*(mail to|is processed)")
+    [node] = [process for process in processes_of(tmp_path) if process.name() == "beam.smp"]
+    node.kill()
+    started.wait_for(r"broker +\| the node ended: starting it again", 20)
+    started.wait_for(r"broker +\| the node serves again", 60)
     began = time.monotonic()
     assert started.stop(signal.SIGINT, 60) == 0
     assert time.monotonic() - began < 25
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("moment", ["starting a private broker", r"broker +\| ready"])
+def test_it_can_be_stopped_while_it_starts(programs: Programs, tmp_path: Path, port: int, moment: str) -> None:
+    env = environment(None) | {"AMQPJOBS_STATE_DIR": str(tmp_path / "state")}
+    started = programs.start("-m", "amqpjobs", "up", "-A", "workers.demo", "--port", str(port), env=env)
+    started.wait_for(moment, 60)
+    assert started.stop(signal.SIGINT, 60) == 0
+    assert started.search("all stopped")
     assert processes_of(tmp_path) == []
 
 

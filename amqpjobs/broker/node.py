@@ -114,6 +114,8 @@ class PrivateNode:
         epmd = shutil.which("epmd") or shutil.which("epmd", path="/usr/bin:/usr/lib/erlang/bin:/usr/local/bin")
         if script is None or epmd is None:
             raise NodeError(INSTALL_HINT)
+        if _listens(self.port):
+            raise NodeError(f"port {self.port} is taken: stop what listens there, or choose another with --port")
         self._prepare()
         try:
             address = ["-port", str(self._epmd_port), "-address", LOOPBACK]
@@ -123,6 +125,11 @@ class PrivateNode:
         except BaseException:
             await self.stop()
             raise
+
+    async def wait_ended(self) -> None:
+        """Return when the node runs no more, whoever ended it."""
+        while self.running:  # noqa: ASYNC110 - a child's end is no event of the loop's, and threads would outlive it
+            await asyncio.sleep(0.2)
 
     async def stop(self, timeout: float = 60.0) -> None:
         """Stop the node cleanly, with KILL after `timeout` seconds; safe to repeat."""
@@ -135,6 +142,27 @@ class PrivateNode:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
+
+    async def ctl(self, *arguments: str, timeout: float = 60.0) -> str:
+        """Run `rabbitmqctl` on the node and return what it prints; NodeError when it fails. Takes some seconds."""
+        script = find_server()
+        if script is None:
+            raise NodeError(INSTALL_HINT)
+        command = await asyncio.create_subprocess_exec(
+            str(script.with_name("rabbitmqctl")),
+            "--quiet",
+            *arguments,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        async with asyncio.timeout(timeout):
+            out, _ = await command.communicate()
+        text = out.decode("utf-8", "replace")
+        if command.returncode != 0:
+            raise NodeError(f"rabbitmqctl {arguments[0]} failed: {text.strip()}")
+        return text
 
     def kill(self) -> None:
         """End the node as a power cut would, for tests; `stop` or `start` afterwards."""

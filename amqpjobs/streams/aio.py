@@ -36,8 +36,8 @@ _driver_log = logging.getLogger("aiormq")
 async def connect(settings: Settings, *, name: str) -> Connection:
     """Open a connection; `name` is what the broker's management shows.
 
-    Raises BrokerUnavailable (nobody there, or not ready), AccessRefused (user, password, rights on the virtual host),
-    NotFound (no such virtual host), Refused (an address that cannot be read).
+    Raises BrokerUnavailable (nobody there, or not ready), AccessRefused (user, password, a virtual host that is missing
+    or closed to the user), Refused (an address that cannot be read).
     """
     if _driver_log.level == logging.NOTSET:
         # It logs each loss up to four times, with tracebacks; `link` logs it once.

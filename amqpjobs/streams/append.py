@@ -158,7 +158,8 @@ class Appender:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _restore_topology(self) -> None:
-        log.warning("the stream %s is missing: declaring it again", self.stream)
+        """Nothing took the message: the stream was deleted, or the broker has just started and it is not up yet."""
+        log.info("the stream %s takes nothing now: declaring it unless it exists", self.stream)
         try:
             await topology.ensure(await self._link.connection(), self._link.settings)
         except ConnectionLost:

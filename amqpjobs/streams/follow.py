@@ -141,7 +141,7 @@ class Follower(Service):
 
     async def _declare(self, connection: Connection, error: BrokerError) -> None:
         """The stream is gone: without it nobody can append either."""
-        log.warning("%s is missing (%s): declaring it", self.stream, error)
+        log.info("%s cannot be read now (%s): declaring it unless it exists", self.stream, error)
         try:
             await topology.ensure(connection, self._link.settings)
         except Refused as refusal:

@@ -26,8 +26,8 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
         remarks += await _exchange(connection, name, kind)
     for stream in names.STREAMS:
         remarks += await ensure_stream(connection, settings, stream)
-    for queue in (names.LEADER_QUEUE, names.UNROUTED):
-        remarks += await _queue(connection, queue, classic(connection))
+    remarks += await _queue(connection, names.LEADER_QUEUE, leader_arguments(connection))
+    remarks += await _queue(connection, names.UNROUTED, classic(connection))
     await connection.bind(names.DEAD, names.DEAD_EXCHANGE, "")
     await connection.bind(names.UNROUTED, names.UNROUTED, "")
     return remarks
@@ -56,6 +56,11 @@ async def ensure_queue(connection: Connection, name: str) -> list[str]:
     remarks = await _queue(connection, queue, {"x-max-priority": names.MAX_PRIORITY, **classic(connection)})
     await connection.bind(queue, names.JOBS_EXCHANGE, name)
     return remarks
+
+
+def leader_arguments(connection: Connection) -> Mapping[str, Scalar]:
+    """How `jobs.leader` must have been declared: on a queue of another type the broker may let two leaders in."""
+    return classic(connection)
 
 
 def classic(connection: Connection) -> Mapping[str, Scalar]:

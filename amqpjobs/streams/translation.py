@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import aiormq
 
@@ -21,6 +22,7 @@ _REFUSALS: tuple[tuple[type[BaseException], type[errors.BrokerError]], ...] = (
     (ValueError, errors.Refused),
     (TypeError, errors.Refused),
     (OverflowError, errors.Refused),
+    (struct.error, errors.Refused),
 )
 
 
@@ -39,10 +41,9 @@ def connect_failure(error: BaseException, address: str) -> errors.BrokerError:
     text = _text(error)
     if isinstance(error, (aiormq.ProbableAuthenticationError, aiormq.AuthenticationError)):
         return errors.AccessRefused(f"{address} refuses the user or password: check AMQPJOBS_URL")
-    if isinstance(error, aiormq.ConnectionClosed) and error.args and error.args[0] == 530:
-        if "not found" in text:
-            return errors.NotFound(f"{address}: no such virtual host: create it, or check AMQPJOBS_URL ({text})")
-        return errors.AccessRefused(f"{address}: no access to the virtual host: check AMQPJOBS_URL ({text})")
+    # The driver does not tell the reason of a close that answers `connection.open`, only that there was one.
+    if isinstance(error, aiormq.InvalidFrameError) and "Connection.OpenOk" in text and "Connection.Close" in text:
+        return errors.AccessRefused(f"{address}: no such virtual host, or no access to it: check AMQPJOBS_URL")
     if isinstance(error, (ValueError, TypeError, KeyError)):
         return errors.Refused(
             f"unreadable broker address {address}: it must look like amqp://user:password@host:5672/vhost, "

@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from amqpjobs.streams.port import Connection, Incoming, Outgoing
+from amqpjobs.streams.errors import Unroutable
+from amqpjobs.streams.port import Connection, Incoming, Outgoing, Publisher
 
 
 async def read_all(connection: Connection, stream: str) -> list[Incoming]:
@@ -16,7 +17,7 @@ async def read_all(connection: Connection, stream: str) -> list[Incoming]:
     nonce = uuid.uuid4().hex
     marker = json.dumps({"type": "marker", "nonce": nonce}).encode()
     publisher = await connection.publisher()
-    await publisher.publish(Outgoing(marker, "", stream))
+    await _append(publisher, Outgoing(marker, "", stream))
     found: list[Incoming] = []
     done = asyncio.Event()
 
@@ -33,6 +34,16 @@ async def read_all(connection: Connection, stream: str) -> list[Incoming]:
     await consumer.close()
     await publisher.close()
     return found
+
+
+async def _append(publisher: Publisher, marker: Outgoing) -> None:
+    """A broker that has just started takes connections before its streams are up: it returns the message."""
+    async with asyncio.timeout(15):
+        while True:
+            try:
+                return await publisher.publish(marker)
+            except Unroutable:
+                await asyncio.sleep(0.1)
 
 
 def entries(message: Incoming) -> list[dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""How full the job queues are: their names from the management API where there is one, their depths from the broker.
+
+The API's figures are sampled and lag by seconds; a passive declare is exact. So the API is asked for what only it
+knows, which queues there are, and for depths only where the queues are too many to ask for one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import httpx
+
+from amqpjobs.model import names
+from amqpjobs.settings import Settings
+from amqpjobs.streams.port import Connection, QueueState
+
+log = logging.getLogger("amqpjobs.streams")
+
+API_SECONDS = 1.5
+MOST_ASKED = 100
+"""Queues asked for one by one; beyond that, the API's figures have to do."""
+
+
+async def queues(connection: Connection, settings: Settings, known: Collection[str]) -> dict[str, QueueState]:
+    """The state of each job queue that exists, by its name without `queue.`: those that the API lists, and `known`.
+
+    Raises ConnectionLost. Without the management API only `known` can be asked for.
+    """
+    listed = await _listed(settings)
+    wanted = sorted({*known, *listed}, key=lambda name: (name not in known, name))
+    states: dict[str, QueueState] = {}
+    for name in wanted[:MOST_ASKED]:
+        state = await connection.passive(names.broker_queue(name)) if names.is_queue_name(name) else None
+        if state is not None:
+            states[name] = state
+    states.update((name, listed[name]) for name in wanted[MOST_ASKED:] if name in listed)
+    return states
+
+
+def management_url(settings: Settings) -> str:
+    """Where the management API should be: the setting, or the usual port at the broker's host. No credentials."""
+    if settings.management_url:
+        return settings.management_url.rstrip("/")
+    host = urlsplit(settings.url).hostname or "127.0.0.1"
+    return f"http://[{host}]:15672" if ":" in host else f"http://{host}:15672"
+
+
+async def _listed(settings: Settings) -> dict[str, QueueState]:
+    """What the API lists, nothing when it does not answer as it should."""
+    base = management_url(settings)
+    parts = urlsplit(settings.url)
+    vhost = unquote(parts.path[1:]) or "/"
+    credentials = unquote(parts.username or "guest"), unquote(parts.password or "guest")
+    columns = {"columns": "name,messages_ready,consumers"}
+    try:
+        secure = base.startswith("https:")  # setting up TLS costs 20 ms, for nothing over plain HTTP
+        async with httpx.AsyncClient(auth=credentials, timeout=API_SECONDS, verify=secure) as client:
+            answer = await client.get(f"{base}/api/queues/{quote(vhost, safe='')}", params=columns)
+            answer.raise_for_status()
+            found = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        log.debug("the management API does not answer: %s", type(error).__name__)
+        return {}
+    return dict(_state(each) for each in found if _is_job_queue(each)) if isinstance(found, list) else {}
+
+
+def _is_job_queue(each: Any) -> bool:
+    name = each.get("name") if isinstance(each, dict) else None
+    return isinstance(name, str) and name.startswith(names.QUEUE_PREFIX) and names.is_queue_name(_logical(name))
+
+
+def _state(each: dict[str, Any]) -> tuple[str, QueueState]:
+    return _logical(each["name"]), QueueState(int(each.get("messages_ready") or 0), int(each.get("consumers") or 0))
+
+
+def _logical(broker_name: str) -> str:
+    return broker_name.removeprefix(names.QUEUE_PREFIX)

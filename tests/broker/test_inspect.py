@@ -1,0 +1,48 @@
+"""Queue depths from a real broker, with and without its management API."""
+
+from __future__ import annotations
+
+from amqpjobs.broker.node import free_ports
+from amqpjobs.model import names
+from amqpjobs.settings import Settings
+from amqpjobs.streams import inspect, topology
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Outgoing, QueueState
+from tests.conftest import Eventually
+
+
+async def test_depths_are_exact_and_unknown_queues_are_found(
+    link: Link, settings: Settings, eventually: Eventually
+) -> None:
+    connection = await link.connection()
+    await topology.ensure(connection, settings)
+    for queue in ("default", "mail.out"):
+        await topology.ensure_queue(connection, queue)
+    publisher = await connection.publisher()
+    for _ in range(3):
+        await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default"))
+    await connection.consume("queue.mail.out", lambda _: None, prefetch=1)
+    expected = {"default": QueueState(3, 0), "mail.out": QueueState(0, 1)}
+
+    async def seen() -> bool:
+        return await inspect.queues(connection, settings, {"default"}) == expected
+
+    await eventually(seen)
+
+
+async def test_without_the_api_the_known_ones_are_asked_for(link: Link, settings: Settings) -> None:
+    connection = await link.connection()
+    await topology.ensure(connection, settings)
+    for queue in ("default", "other"):
+        await topology.ensure_queue(connection, queue)
+    [port] = free_ports(1)
+    without = settings.model_copy(update={"management_url": f"http://127.0.0.1:{port}"})
+    found = await inspect.queues(connection, without, {"default", "never.declared", "a/b"})
+    assert found == {"default": QueueState(0, 0)}
+
+
+def test_the_api_is_looked_for_at_the_brokers_host() -> None:
+    assert (
+        inspect.management_url(Settings(url="amqp://u:secret@rabbit.example:5673/x")) == "http://rabbit.example:15672"
+    )
+    assert inspect.management_url(Settings(management_url="https://m/")) == "https://m"

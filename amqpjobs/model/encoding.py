@@ -51,9 +51,10 @@ def dump(value: Any) -> bytes:
 
 
 def strict(value: Any) -> Any:
-    """The value for display: NaN and infinities become the strings "NaN", "Infinity", "-Infinity", and text becomes
+    """The value as any JSON parser takes it, for display.
 
-    safe to encode (see `safe`); the rest is unchanged. What comes out is JSON for any parser.
+    NaN and infinities become the strings "NaN", "Infinity", "-Infinity"; text becomes safe to encode (see `safe`); the
+    rest is unchanged.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else _exact.encode(value)

@@ -33,11 +33,12 @@ class Problem(str):
 
 
 def instant(value: Any) -> float | Problem:
-    """Seconds since 1970: a number of seconds, from 1e11 on of milliseconds, or an ISO-8601 date with a time of day
+    """A time in seconds since 1970.
 
-    (without a zone: UTC). What lies before the year 1 is held there: it is over anyway.
+    A number counts seconds, from 1e11 on milliseconds; a string is an ISO-8601 date with a time of day (UTC where it
+    names no zone). What lies before the year 1 is held there: it is over anyway.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if not isinstance(value, (int, float, str)):
         return Problem(f"{shown(value)} is no time")
     seconds = _iso_seconds(value) if isinstance(value, str) else _number_seconds(value)
     if isinstance(seconds, Problem):

@@ -96,14 +96,14 @@ def check_depth(raw: bytes, depth: int) -> None:
 
 
 def _last_member(raw: bytes, name: str) -> bytes | None:
-    """The bytes of the member if it is the last one of the object, found without reading the others (the usual case:
+    """The bytes of the member if it is the last of the object, as `job` is in an entry: found without reading the rest.
 
-    `job` ends an entry). What follows its name up to the closing brace is its value only if that is one JSON value:
-    from a member further in, a brace would be left over, and an unescaped quote after a comma begins a name.
+    What follows its name up to the closing brace is its value only if that is one JSON value: from a member further in,
+    a brace would be left over. And no string holds an unescaped quote, so what looks like a name is one.
     """
     opening = dump(name) + b":"
     at = raw.rfind(opening)
-    if at < 1 or raw[at - 1] not in b",{" or not raw.endswith(b"}"):
+    if at < 1 or raw[at - 1] not in b",{":
         return None
     value = bare(raw[at + len(opening) : -1])
     try:

@@ -165,6 +165,15 @@ def test_one_entry_and_none_at_all() -> None:
     assert pieces(b"[]") == pieces(b" [ ] ") == []
 
 
+@pytest.mark.parametrize("levels", [text.MAX_DEPTH, text.MAX_DEPTH + 1])
+@pytest.mark.parametrize("body", [b'{"retry_at":1,"job":%s}', b'[{"retry_at":1,"job":%s}]'])
+def test_an_entry_takes_the_deepest_job_and_none_deeper(levels: int, body: bytes) -> None:
+    deepest = b'{"class":"A","args":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+    found = reading.pieces(body % deepest)
+    assert isinstance(found, Unreadable) == (levels > text.MAX_DEPTH)
+    assert isinstance(reading.read_job(deepest, queue="q", jid="j"), Unreadable) == (levels > text.MAX_DEPTH)
+
+
 @pytest.mark.parametrize("body", [b"5", b"null", b'"x"', b"", b"{", b"[{},", b"\xff"])
 def test_a_message_of_no_entries_is_one_dead_record(body: bytes) -> None:
     found = reading.pieces(body)

@@ -205,6 +205,13 @@ def test_what_is_no_job_is_one_dead_record_with_the_raw_body(raw: bytes) -> None
     assert (dead.error_class, dead.error_message) == (bad.error_class, bad.error_message)
 
 
+def test_words_that_cannot_be_encoded_become_safe_and_arguments_stay_as_sent() -> None:
+    odd = "\ud800x"
+    found = job({"jid": odd, "class": odd, "tags": [odd], "key": odd, "args": [odd], "queue": odd}, queue="low")
+    assert (found.jid, found.cls, found.tags, found.key) == ("\\ud800x", "\\ud800x", ["\\ud800x"], "\\ud800x")
+    assert (found.queue, found.args) == ("low", [odd])
+
+
 def test_a_byte_order_mark_and_white_space_do_no_harm() -> None:
     found = reading.read_job(b"\xef\xbb\xbf " + written(PLAIN) + b"\n", queue="from", jid="derived")
     assert isinstance(found, Job)

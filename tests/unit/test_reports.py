@@ -70,7 +70,8 @@ def test_what_we_add_to_a_heartbeat() -> None:
 
 def test_a_process_is_known_by_host_and_pid_when_it_gives_no_identity() -> None:
     assert beat({"hostname": "h", "pid": 1, "tag": "t"}).identity == "h:1:t"
-    for nameless in ({}, {"hostname": "h"}, {"pid": 1}, {"identity": None}, [], 5, None):
+    nameless_ones: list[Any] = [{}, {"hostname": "h"}, {"pid": 1}, {"identity": None}, [], 5, None]
+    for nameless in nameless_ones:
         assert isinstance(reading.read_heartbeat(nameless), Unreadable)
 
 

@@ -96,6 +96,7 @@ def test_with_members_changes_those_and_no_byte_of_the_others(
         b'{"z":1,"job":{"job":{"job":1}}}',
         b'{"z":1,"job" : {"a":1} }',
         b'{"job":1,"job":2}',
+        b'{"job":1,"job":2,"z":3}',
         b'{"job":2,"z":"job"}',
         b'{"job":NaN}',
         b'{"a":"}","job":"}"}',

@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import math
 import os
 import random
+import re
 import secrets
 import signal
 import socket
@@ -98,17 +100,23 @@ def read_job(body: bytes, queue: str, message_id: str | None) -> Job:
         raise NotAJob("no class")
     if not isinstance(sent.get("args", []), list | dict):
         raise NotAJob("args is neither a list nor an object")
-    jid = sent.get("jid")
     return Job(
         sent=sent,
-        jid=str(jid) if isinstance(jid, str | int) and jid != "" else message_id or secrets.token_hex(12),
+        jid=name(sent.get("jid")) or message_id or secrets.token_hex(12),
         job_class=sent["class"],
         args=sent.get("args", []),
-        queue=sent["queue"] if isinstance(sent.get("queue"), str) and sent["queue"] else queue,
+        queue=name(sent.get("queue")) or queue,
         retry=whole(sent.get("retry"), 25),
         retry_count=whole(sent.get("retry_count"), 0),
         enqueued_at=number(sent.get("enqueued_at")),
     )
+
+
+def name(value: object) -> str | None:
+    """A string that is not empty; a number is its digits."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
+    return value if isinstance(value, str) and value else None
 
 
 def number(value: object) -> float | None:
@@ -122,18 +130,20 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object, default: int) -> int:
-    """A count between 0 and 1000: numbers, numbers in text, and false, which is none."""
+    """A count between 0 and 1000: the whole part of a number, also one in text; false is none."""
     if value is False:
         return 0
     if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return default
-    if isinstance(value, int) and not isinstance(value, bool):
-        return max(0, min(1000, value))
-    read = number(value)
-    return default if read is None else int(max(0.0, min(1000.0, read)))
+        value = float(value) if re.fullmatch(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", value, re.ASCII) else None
+    if value is True or not isinstance(value, int | float) or (isinstance(value, float) and math.isnan(value)):
+        return default
+    return int(max(0, min(1000, value)))
+
+
+def expired(job: Job) -> bool:
+    """Whether it waited in its queue for longer than it may."""
+    limit = number(job.sent.get("expires_in"))
+    return bool(limit and limit > 0 and job.enqueued_at is not None and time.time() > job.enqueued_at + limit)
 
 
 def backoff(job: Job) -> float:
@@ -235,6 +245,10 @@ class Session:
             job = read_job(body, queue, properties.message_id)
         except NotAJob as error:
             self.bury_unread(deliver.delivery_tag, body, queue, error)
+            return
+        if expired(job):
+            self.incoming.basic_ack(deliver.delivery_tag)
+            self.worker.say(f"{job.jid} {job.job_class} expired")
             return
         delivery = Delivery(job, deliver.delivery_tag, properties)
         self.busy[delivery.tag] = delivery

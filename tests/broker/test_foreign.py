@@ -185,7 +185,8 @@ async def test_what_is_no_job_is_kept_by_the_foreign_worker_as_it_came(
 
 
 @pytest.mark.parametrize(
-    ("retry", "dies"), [(False, True), (0, True), ("0", True), (None, False), ("x", False), (2.7, False)]
+    ("retry", "dies"),
+    [(False, True), (0, True), ("0", True), (-1, True), (None, False), (True, False), ("x", False), (2.7, False)],
 )
 async def test_a_foreign_worker_reads_odd_retries_as_the_contract_says(
     start: Start, plain_channel: BlockingChannel, link: Link, retry: object, dies: bool

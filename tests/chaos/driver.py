@@ -183,6 +183,5 @@ class Chaos:
 
 
 async def chaos(folder: Path, *, seconds: float, rate: float, seed: int) -> Report:
-    """One run in an empty folder; `rate` is in jobs a second."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """One run in a folder that is there and empty; `rate` is in jobs a second."""
     return await Chaos(folder, seed).run(seconds, rate)

@@ -31,6 +31,8 @@ log = logging.getLogger("amqpjobs.streams")
 MESSAGE_BYTES = 1024 * 1024
 """A message closes at this size; one larger entry still goes, alone."""
 
+CLOSED = ConnectionLost("the appender was closed: what was under way may have arrived")
+
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 
@@ -77,7 +79,8 @@ class Appender:
         """Append JSON objects and return once the broker confirmed them all.
 
         Raises ConfirmTimeout after `timeout` seconds when they may have arrived, BrokerUnavailable when they certainly
-        did not, Refused, TooLarge (an entry that no message can hold). Cancelling gives up in the same way.
+        did not, Refused, TooLarge (an entry that no message can hold), ValueError (an entry is no JSON object).
+        Cancelling gives up in the same way.
         """
         if not entries:
             return
@@ -95,20 +98,18 @@ class Appender:
             raise BrokerUnavailable(f"nothing was appended to {self.stream}: {reason}") from None
 
     async def close(self) -> None:
-        """Give up what is under way and close the channel; safe to repeat."""
+        """Give up what is under way (its callers get ConnectionLost) and close the channel; safe to repeat."""
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.cancel()
             await asyncio.wait([pump])
+        while self._queue:
+            _refuse(self._queue.popleft().request, CLOSED)
         await self._channel.close()
 
     async def _run(self) -> None:
-        try:
-            while chunks := self._take():
-                await self._deliver(chunks)
-        finally:
-            while self._queue:
-                self._queue.popleft().request.done.cancel()
+        while chunks := self._take():
+            await self._deliver(chunks)
 
     def _take(self) -> list[_Chunk]:
         """The chunks of the next message: at least one that someone still waits for."""
@@ -137,10 +138,10 @@ class Appender:
         try:
             await asyncio.wait([sending])
         finally:
-            sending.cancel()
             for request in requests:
                 request.done.remove_done_callback(stop_when_abandoned)
-        _settle(requests, sending)
+            sending.cancel()
+            _settle(requests, sending)
 
     async def _until_confirmed(self, message: Outgoing, requests: list[_Request]) -> None:
         pause = FIRST_PAUSE
@@ -171,10 +172,7 @@ def message_body(entries: Sequence[bytes], source: str, seq: int) -> bytes:
 
     They come last in it: of members with the same name the last one counts. Raises ValueError when it is no object.
     """
-    first = entries[0].strip()
-    if not (first.startswith(b"{") and first.endswith(b"}")):
-        raise ValueError("an entry must be a JSON object")
-    members = first[1:-1].strip()
+    members = _object(entries[0])[1:-1].strip()
     stamp = b'"from":%s,"seq":%d' % (json.dumps(source).encode(), seq)
     stamped = b"{" + members + (b"," if members else b"") + stamp + b"}"
     if len(entries) == 1:
@@ -182,9 +180,17 @@ def message_body(entries: Sequence[bytes], source: str, seq: int) -> bytes:
     return b"[" + b",".join((stamped, *entries[1:])) + b"]"
 
 
+def _object(entry: bytes) -> bytes:
+    """What is no object in an array of entries would be read as an entry that cannot be understood."""
+    stripped = entry.strip()
+    if not (stripped.startswith(b"{") and stripped.endswith(b"}")):
+        raise ValueError(f"an entry must be a JSON object, not {stripped[:40]!r}")
+    return stripped
+
+
 def _chunks(request: _Request, entries: Sequence[bytes]) -> list[_Chunk]:
     chunks: list[_Chunk] = []
-    for entry in entries:
+    for entry in map(_object, entries):
         if not chunks or chunks[-1].size + len(entry) + 1 > MESSAGE_BYTES:
             chunks.append(_Chunk(request))
         chunks[-1].entries.append(entry)
@@ -195,19 +201,17 @@ def _chunks(request: _Request, entries: Sequence[bytes]) -> list[_Chunk]:
 
 def _settle(requests: list[_Request], sending: asyncio.Task[None]) -> None:
     """Tell the callers how their message ended."""
-    error = None if sending.cancelled() else sending.exception()
+    given_up = not sending.done() or sending.cancelled()
+    error = CLOSED if given_up else sending.exception()
     for request in requests:
         request.chunks -= 1
-        if request.done.done():
-            continue
-        if sending.cancelled():
-            request.done.cancel()
-        elif error is not None:
-            request.done.set_exception(_fresh(error))
-        elif request.chunks == 0:
+        if error is not None:
+            _refuse(request, error)
+        elif request.chunks == 0 and not request.done.done():
             request.done.set_result(None)
 
 
-def _fresh(error: BaseException) -> BaseException:
+def _refuse(request: _Request, error: BaseException) -> None:
     """An exception of one's own for each caller: a shared one would collect the tracebacks of them all."""
-    return type(error)(*error.args) if isinstance(error, BrokerError) else error
+    if not request.done.done():
+        request.done.set_exception(type(error)(*error.args) if isinstance(error, BrokerError) else error)

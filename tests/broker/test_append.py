@@ -15,7 +15,7 @@ from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.append import MESSAGE_BYTES, Appender, message_body
-from amqpjobs.streams.errors import BrokerUnavailable, TooLarge
+from amqpjobs.streams.errors import BrokerUnavailable, ConnectionLost, TooLarge
 from amqpjobs.streams.link import Link
 from tests.broker.reading import entries, once, read_all
 from tests.conftest import Broker
@@ -70,6 +70,19 @@ async def test_what_nobody_waits_for_is_not_sent_later(appender: Appender, link:
     await asyncio.gather(given_up, return_exceptions=True)
     await appender.append([entry(2)], timeout=10)
     assert [each["n"] for each in once(await read_all(await link.connection(), names.RETRIES))] == [2]
+
+
+async def test_closing_tells_whoever_waits(appender: Appender, link: Link) -> None:
+    waiting = [asyncio.create_task(appender.append([entry(n)])) for n in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await appender.close()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(each) for each in results} == {ConnectionLost}
+    with pytest.raises(ValueError, match="JSON object"):
+        await appender.append([entry(1), b"[]"], timeout=5)
+    await appender.append([entry(9)], timeout=10)
+    assert once(await read_all(await link.connection(), names.RETRIES))[-1]["n"] == 9
 
 
 async def test_a_deleted_stream_is_declared_again(appender: Appender, link: Link) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names, reading
@@ -67,15 +68,9 @@ class Beats(Service):
         self._listens_since = self._clock.steady()
         try:
             while True:
-                get = asyncio.ensure_future(inbox.get())
-                try:
-                    await asyncio.wait([get, consumer.lost], return_when=asyncio.FIRST_COMPLETED)
-                    if not get.done():
-                        consumer.lost.result()
-                        return
-                    message = get.result()
-                finally:
-                    get.cancel()
+                message = await _next(inbox, consumer.lost)
+                if message is None:
+                    return
                 self._take(message)
                 consumer.ack(message.tag)
         finally:
@@ -96,3 +91,14 @@ class Beats(Service):
         except BrokerError as error:
             log.debug("heartbeats: %s", error)
             await self._clock.sleep(RETRY)
+
+
+async def _next(inbox: asyncio.Queue[Incoming], lost: asyncio.Future[None]) -> Incoming | None:
+    """The next message; None when the consumer was closed. Raises what ended it otherwise."""
+    get = asyncio.ensure_future(inbox.get())
+    waiting: list[asyncio.Future[Any]] = [get, lost]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return get.result() if get.done() else lost.result()
+    finally:
+        get.cancel()

@@ -86,7 +86,11 @@ def _scheduler(facts: Facts) -> Iterator[Finding]:
         )
         return
     for name, _, seconds in late:
-        yield Finding("wrong", f"Due {name} are not leaving: the oldest is {wording.age(seconds)} late.")
+        yield Finding(
+            "wrong",
+            f"Due {name} are not leaving: the oldest is {wording.age(seconds)} late.",
+            "A scheduler leads, but it is behind or held up: its log says by what.",
+        )
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:

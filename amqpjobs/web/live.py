@@ -92,7 +92,7 @@ class Pulse(Service):
             self._throughput.sample(facts.steady, facts.runs.total, facts.runs.failed_total)
         else:
             self._throughput.pause()
-        return status(facts, self._throughput.rate(), self._throughput.bars())
+        return status(facts, self._throughput.rate(), self._throughput.bars(facts.steady))
 
     async def _publish(self, snapshot: Status) -> None:
         changed = False

@@ -116,7 +116,8 @@ class Status:
     processes: tuple[ProcessLine, ...]
     problems: tuple[diagnosis.Finding, ...]
     rate: Rate | None = None
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[Bar | None, ...] = ()
+    """Finished jobs in the steps of the chart, oldest first; None for what was not watched."""
     busy: int = 0
     concurrency: int = 0
     ready: int | None = None
@@ -133,7 +134,7 @@ class Status:
         return max((lag.seconds for lag in self.facts.lags), default=0.0)
 
 
-def status(facts: Facts, rate: Rate | None = None, bars: Sequence[Bar] = ()) -> Status:
+def status(facts: Facts, rate: Rate | None = None, bars: Sequence[Bar | None] = ()) -> Status:
     """Put the snapshot together."""
     processes = tuple(_line(process, facts) for process in facts.processes)
     known = [queue.ready for queue in facts.queues if queue.ready is not None]

@@ -38,27 +38,22 @@ class Throughput:
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
-        self._bars: deque[Bar] = deque(maxlen=BARS)
-        self._from: _Sample | None = None
+        self._steps: dict[int, Bar] = {}
 
     def sample(self, at: float, ran: int, failed: int) -> None:
         """Take the totals as they stand at `at` (steady seconds)."""
         now = _Sample(at, ran, failed)
         if self._samples and ran < self._samples[-1].ran:
             self.pause()
+        if self._samples:
+            self._draw(self._samples[-1], now)
         self._samples.append(now)
         while len(self._samples) > 2 and self._samples[1].at <= at - STEP:
             self._samples.popleft()
-        if self._from is None:
-            self._from = now
-        elif at - self._from.at >= STEP:
-            self._bars.append(Bar(ran - self._from.ran, failed - self._from.failed))
-            self._from = now
 
     def pause(self) -> None:
         """Forget where the counts stood: what arrives in one heap after a gap did not happen in one second."""
         self._samples.clear()
-        self._from = None
 
     def rate(self) -> Rate | None:
         """Over the last step; None until two samples are there."""
@@ -68,13 +63,21 @@ class Throughput:
         span = last.at - first.at
         return Rate((last.ran - first.ran) / span, (last.failed - first.failed) / span) if span > 0 else None
 
-    def bars(self) -> list[Bar]:
-        """The finished steps, oldest first; at most BARS."""
-        return list(self._bars)
+    def bars(self, at: float) -> list[Bar | None]:
+        """The BARS steps that ended last before `at`, oldest first; None for a step that was not watched."""
+        current = int(at // STEP)
+        return [self._steps.get(step) for step in range(current - BARS, current)]
+
+    def _draw(self, before: _Sample, now: _Sample) -> None:
+        step = int(now.at // STEP)
+        bar = self._steps.get(step, Bar(0, 0))
+        self._steps[step] = Bar(bar.ran + now.ran - before.ran, bar.failed + now.failed - before.failed)
+        for old in [each for each in self._steps if each < step - BARS]:
+            del self._steps[old]
 
 
-def ceiling(bars: Sequence[Bar]) -> float:
+def ceiling(bars: Sequence[Bar | None]) -> float:
     """A round figure in jobs a second that no bar passes: the top of the chart's axis. At least 1."""
-    highest = max((bar.ran for bar in bars), default=0) / STEP
+    highest = max((bar.ran for bar in bars if bar is not None), default=0) / STEP
     power = 10.0 ** math.floor(math.log10(max(highest, 1.0)))
     return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if highest <= step * power)

@@ -128,7 +128,9 @@ def test_throughput_tells_the_last_step_and_draws_the_finished_ones() -> None:
     for second in range(21):
         throughput.sample(float(second), 10 * second, second)
     assert throughput.rate() == (10.0, 1.0)
-    assert throughput.bars() == [Bar(50, 5)] * 4
+    assert throughput.bars(20.0) == [None] * (BARS - 4) + [Bar(40, 4), Bar(50, 5), Bar(50, 5), Bar(50, 5)]
+    # Nobody looked for a quarter of an hour: the chart moves on, and does not call it nothing.
+    assert throughput.bars(900.0) == [None] * BARS
 
 
 def test_a_backlog_read_after_a_pause_is_no_burst() -> None:
@@ -150,8 +152,8 @@ def test_throughput_is_never_negative_and_bounded(samples: list[tuple[float, int
         throughput.sample(at, total, total // 2)
         rate = throughput.rate()
         assert rate is None or rate.ran >= 0
-    assert all(bar.ran >= bar.failed >= 0 for bar in throughput.bars())
-    assert len(throughput.bars()) <= BARS
+    assert all(bar is None or bar.ran >= 0 <= bar.failed for bar in throughput.bars(at))
+    assert len(throughput._steps) <= BARS + 1
 
 
 @given(st.lists(st.builds(Bar, st.integers(0, 10**9), st.just(0)), max_size=10))

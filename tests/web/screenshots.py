@@ -1,0 +1,142 @@
+"""`python -m tests.web.screenshots FOLDER`: the dashboard with plausible traffic, on a private broker, as pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, async_playwright, expect
+
+from amqpjobs.broker.node import PrivateNode
+from amqpjobs.clock import SystemClock
+from amqpjobs.settings import Settings
+from amqpjobs.streams import topology
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Connection, Outgoing, Publisher
+from tests.web import entries
+from tests.web.conftest import CHROMIUM, FLAGS, serving
+
+WIDTHS = (1440, 1024, 390)
+TRAFFIC_SECONDS = 60
+CLASSES = {"SendEmailJob": ("mailers", 180), "ChargeCardJob": ("critical", 320), "ResizeImageJob": ("default", 1400)}
+
+
+class Traffic:
+    """What producers and workers of a small shop would send."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._random = random.Random(7)
+
+    async def send(self, stream: str, body: Any, exchange: str = "") -> None:
+        await self._publisher.publish(Outgoing(json.dumps(body).encode(), exchange, stream))
+
+    async def backlog(self) -> None:
+        for count, (queue, cls) in ((1284, ("default", "ResizeImageJob")), (17, ("reports", "MonthlyReportJob"))):
+            for _ in range(count):
+                await self.send(queue, entries.job(cls, queue=queue), "jobs.direct")
+        await self.send("scheduled_jobs", [entries.scheduled(390 + 37 * n) for n in range(1204)])
+        await self.send("retries", [entries.retry(300 + 11 * n) for n in range(87)])
+        for _ in range(3):
+            await self.send("dead_jobs", entries.dead())
+        past = [self._metric(time.time() - 40 * 60 * self._random.random()) for _ in range(5000)]
+        await self.send("job_metrics", past)
+
+    async def beat(self) -> None:
+        started = time.time() - 8000
+        for host, pid, nonce, more in (
+            ("worker-01.example.com", 21344, "a", {"busy": 7}),
+            ("worker-02.example.com", 1, "b", {"busy": 10, "rss_kb": 311_200}),
+            ("worker-02.example.com", 1, "c", {"busy": 2, "rss_kb": 188_000, "state": "quiet"}),
+        ):
+            name = {"identity": f"{host}:{pid}:production", "hostname": host, "pid": pid, "boot_at": started}
+            queues = {"queues": ["critical", "mailers", "default"], "version": "2026.11.3"}
+            await self.send("heartbeats", entries.heartbeat(nonce, **name, **queues, **more))
+
+    async def flow(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            await self.beat()
+            for _ in range(10):
+                await self.send("job_metrics", [self._metric(time.time()) for _ in range(self._random.randint(4, 14))])
+                await asyncio.sleep(0.5)
+
+    def _metric(self, at: float) -> dict[str, Any]:
+        cls = self._random.choice(list(CLASSES))
+        queue, mean = CLASSES[cls]
+        status = "failed" if self._random.random() < 0.04 else "success"
+        times = {"duration_ms": self._random.expovariate(1 / mean), "wait_ms": self._random.expovariate(1 / 40)}
+        return entries.metric(status, timestamp=at, job_class=cls, queue=queue, **times)
+
+
+async def main(folder: Path) -> None:
+    """Start all, wait until there is something to see, and take the pictures."""
+    with tempfile.TemporaryDirectory() as state:
+        node = PrivateNode(Path(state) / "node")
+        await node.start()
+        settings = Settings(url=node.url, management_url=node.management_url, state_dir=Path(state) / "state")
+        link = Link(settings, "screenshots", SystemClock())
+        await link.start()
+        try:
+            await _take(folder, node, settings, await link.connection(timeout=10))
+        finally:
+            await link.stop()
+            await node.stop()
+
+
+async def _take(folder: Path, node: PrivateNode, settings: Settings, connection: Connection) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        async with serving(settings) as served:
+            await asyncio.sleep(5)
+            await _shoot(browser, served.address, folder, "empty", schemes=("light",))
+        await _topology(connection, settings)
+        traffic = Traffic(await connection.publisher())
+        await traffic.backlog()
+        async with serving(settings) as served:
+            await asyncio.sleep(5)
+            await traffic.flow(TRAFFIC_SECONDS)
+            await _shoot(browser, served.address, folder, "busy")
+            await node.stop()
+            await asyncio.sleep(3)
+            await _shoot(browser, served.address, folder, "away", schemes=("light",))
+        await browser.close()
+
+
+async def _topology(connection: Connection, settings: Settings) -> None:
+    """Queues with consumers that take nothing (prefetch 1), one without, and someone who leads."""
+    await topology.ensure(connection, settings)
+    for queue in ("critical", "mailers", "default", "reports"):
+        await topology.ensure_queue(connection, queue)
+    taken = ("queue.critical", "queue.mailers", "queue.default", "jobs.leader")
+    for queue in taken:
+        await connection.consume(queue, lambda message: None, prefetch=1)
+
+
+async def _shoot(
+    browser: Browser, address: str, folder: Path, name: str, schemes: tuple[str, ...] = ("light", "dark")
+) -> None:
+    for scheme in schemes:
+        for width in WIDTHS:
+            context = await browser.new_context(
+                viewport={"width": width, "height": 900},
+                color_scheme="dark" if scheme == "dark" else "light",
+                timezone_id="Europe/Stockholm",
+                locale="en-GB",
+            )
+            page = await context.new_page()
+            await page.goto(address)
+            await expect(page.locator("#pulse")).to_have_text("live")
+            await page.screenshot(path=folder / f"job-queues-{name}-{scheme}-{width}.png", full_page=True)
+            await context.close()
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(Path(sys.argv[1])))

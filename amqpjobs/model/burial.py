@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from amqpjobs.model import text
 from amqpjobs.model.messages import DeadJob, RetryEntry, ScheduledJob, Unreadable
+from amqpjobs.model.outcomes import kept
 
 
 def burial(
@@ -51,10 +51,7 @@ def _body(read: ScheduledJob | RetryEntry | DeadJob | Unreadable) -> dict[str, A
 
 def _raw(bad: Unreadable) -> dict[str, Any]:
     named = {"queue": bad.queue} if bad.queue else {}
-    try:
-        return named | {"raw": bad.raw.decode("utf-8")}
-    except UnicodeDecodeError:
-        return named | {"raw_base64": base64.b64encode(bad.raw).decode("ascii")}
+    return named | kept(bad.raw)
 
 
 def _properties(properties: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,14 @@ An entry whose condition does not hold has no effect. Nothing here raises, whate
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from amqpjobs.model import names, protocol, reading, text
-from amqpjobs.model.messages import DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
-from amqpjobs.model.pending import Claim, Facts, Pending, Store, Summary
+from amqpjobs.model import names, protocol, reading
+from amqpjobs.model.arrival import Readable, derived_jid, pending, read_entry, read_one
+from amqpjobs.model.messages import DeadJob, ScheduledJob, Unreadable
+from amqpjobs.model.pending import Claim, Facts, Pending, Store
 from amqpjobs.model.protocol import (
     CLAIMED_HOWS,
     CONTROL_TYPES,
@@ -42,16 +42,7 @@ FIRST_OFFSET = 1
 VERDICT_AGE = 86_400.0
 """Seconds of the log's own time for which the verdict of a command is kept."""
 
-Readable = ScheduledJob | RetryEntry | DeadJob
-
 ENTRY_TYPES = frozenset({"scheduled_job", "retry", "dead_job"})
-
-
-_READERS: Mapping[str, Callable[..., Readable | Unreadable]] = {
-    names.SCHEDULED: reading.read_scheduled,
-    names.RETRIES: reading.read_retry,
-    names.DEAD: reading.read_dead,
-}
 
 
 class DelayedSet:
@@ -71,7 +62,7 @@ class DelayedSet:
         found = reading.pieces(body)
         if isinstance(found, Unreadable):
             pos = Position(offset, 0)
-            self.store.put(self._entry(pos, found))
+            self.store.put(pending(self.stream, pos, found))
             return
         if not found:
             return
@@ -122,34 +113,10 @@ class DelayedSet:
 
     def _add(self, pos: Position, piece: reading.Piece) -> None:
         """Rule 5: a new pending entry, unless one that is here says the same or more."""
-        read = self._read(piece, derived_jid(self.stream, pos, piece.raw))
-        entry = self._entry(pos, read)
+        read = read_entry(self.stream, piece, jid=derived_jid(self.stream, pos, piece.raw))
+        entry = pending(self.stream, pos, read)
         if isinstance(read, Unreadable) or self._makes_way(read, entry):
             self.store.put(entry)
-
-    def _read(self, piece: reading.Piece, jid: str) -> Readable | Unreadable:
-        return _READERS[self.stream](piece, jid=jid)
-
-    def _entry(self, pos: Position, read: Readable | Unreadable) -> Pending:
-        """The pending entry that appears at `pos`.
-
-        What cannot be read waits for its burial: the leader records it in the dead set, once, and never reads it
-        again. In the dead set itself it is a record as it stands.
-        """
-        if not isinstance(read, Unreadable):
-            return pending(pos, read)
-        dead = self.stream == names.DEAD
-        return Pending(
-            id=pos.id,
-            pos=pos,
-            rev=pos,
-            jid=read.jid or derived_jid(self.stream, pos, read.raw),
-            due=None if dead else 0.0,
-            raw=read.raw,
-            summary=Summary(read.cls or "", read.queue or "", 0, read.error_class, read.error_message, None, ()),
-            bury=not dead,
-            fault=(read.error_class, read.error_message),
-        )
 
     def _makes_way(self, read: Readable, entry: Pending) -> bool:
         """Remove what `entry` replaces; False when `entry` itself is to have no effect."""
@@ -175,7 +142,7 @@ class DelayedSet:
         if self.store.seen(again.id):
             return
         self.store.keep_seen(again.id)
-        entry = self._entry(pos, _read_one(self.stream, again.body, again.jid))
+        entry = pending(self.stream, pos, read_one(self.stream, again.body, jid=again.jid))
         fault = again.fault or entry.fault
         self.store.put(replace(entry, id=again.id, jid=again.jid, due=again.due, bury=again.bury, fault=fault))
 
@@ -283,58 +250,7 @@ class DelayedSet:
         return free[-1] if free else found[-1] if found else None
 
 
-def read_pending(stream: str, entry: Pending) -> Readable | Unreadable:
-    """The message that a pending entry is, from its bytes, under the jid that the fold gave it."""
-    return _read_one(stream, entry.raw, entry.jid)
-
-
-def _read_one(stream: str, raw: bytes, jid: str) -> Readable | Unreadable:
-    """One entry by itself: an array here is no list of entries, it was refused as an item of one."""
-    try:
-        value = text.parse(raw)
-    except text.NotJson as error:
-        return Unreadable("Malformed", f"not JSON: {error}", raw, jid, None, None)
-    return _READERS[stream](reading.Piece(0, raw, value), jid=jid)
-
-
-def derived_jid(stream: str, pos: Position, raw: bytes) -> str:
-    """The jid of an entry that names none: the same in every view, whenever it began to read."""
-    seed = f"{stream}\0{pos.offset}\0{pos.item}\0".encode() + raw
-    return hashlib.blake2b(seed, digest_size=12).hexdigest()
-
-
 def _kill_fault(command: Command, entry: Pending) -> tuple[str, str]:
     """What a killed entry's dead record says: the command's own reason, else the entry's last error."""
     last = entry.fault or (entry.summary.error_class, entry.summary.error_message)
     return (command.error_class or last[0] or "Killed", command.error_message or last[1] or f"killed by {command.by}")
-
-
-def pending(pos: Position, read: Readable) -> Pending:
-    """The pending entry that a readable one becomes at its first appearance."""
-    match read:
-        case ScheduledJob():
-            due: float | None = read.due
-            key = b""
-            summary = _summary(read.job, read.job.retry_count, "", "", read.job.enqueued_at)
-        case RetryEntry():
-            due = read.due
-            key = _job_key(read.job)
-            summary = _summary(read.job, read.retry_count, read.error_class, read.error_message, read.failed_at)
-        case DeadJob():
-            due = None
-            key = (read.origin or repr(read.died_at if read.failed_at is None else read.failed_at)).encode()
-            summary = _summary(read.job, read.retry_count, read.error_class, read.error_message, read.died_at)
-            if read.job is None:
-                summary = summary._replace(queue=read.queue or "")
-    return Pending(id=pos.id, pos=pos, rev=pos, jid=read.jid, due=due, raw=read.raw, summary=summary, key=key)
-
-
-def _summary(job: Job | None, count: int, error_class: str, error_message: str, at: float | None) -> Summary:
-    if job is None:
-        return Summary("", "", count, error_class, error_message, at, ())
-    return Summary(job.cls, job.queue, count, error_class, error_message, at, tuple(job.tags))
-
-
-def _job_key(job: Job) -> bytes:
-    """What makes two retry entries of one jid the same job: its class and its arguments."""
-    return hashlib.blake2b(repr((job.cls, job.args)).encode("utf-8", "backslashreplace"), digest_size=12).digest()

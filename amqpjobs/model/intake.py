@@ -86,10 +86,10 @@ def read_job(
 def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:
     """The job that `raw` (parsed: `value`) is, under this jid and for this queue, whatever it says of them itself."""
     cls = value.get("class")
-    args = value.get("args", UNSET)
+    args = value.get("args")
     if not isinstance(cls, str):
         return Unreadable(MALFORMED, f"class: {fields.shown(cls)} is no string", raw, jid, queue)
-    if args is UNSET:
+    if args is None:  # also null: what Go makes of an empty slice
         args = []
     elif not isinstance(args, (list, dict)):
         problem = f"args: {fields.shown(args)} is neither a list nor an object"

@@ -72,7 +72,7 @@ def unreadable(bad: Unreadable, *, now: float, jid: str, queue: str | None, work
         "worker_identity": text.safe(worker),
         "queue": bad.queue or queue,
         "class": bad.cls,
-        **_kept(bad.raw),
+        **kept(bad.raw),
     }
     return text.dump({name: value for name, value in entry.items() if value is not None})
 
@@ -164,8 +164,8 @@ def _cut(words: str, excess: int) -> str:
     return words + CUT
 
 
-def _kept(raw: bytes) -> dict[str, str]:
-    """The bytes as text where they are some and written not much longer than base64 (control characters are)."""
+def kept(raw: bytes) -> dict[str, str]:
+    """The members that keep bytes in a record: text, or base64 where they are none or grow much (control characters)."""
     try:
         plain = raw.decode()
     except UnicodeDecodeError:

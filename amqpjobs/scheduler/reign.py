@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import protocol, text
+from amqpjobs.model import control, text
 from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Target, foreign_id
 from amqpjobs.scheduler.release import Releaser
@@ -88,13 +88,13 @@ class Reign:
         """Rules 7, 8, 25. A term's number is the time in ms, or one more than the last: even a reader that lost the
         log's head, and with it the last term, picks a greater one."""
         facts = await self._follower.query(self._view.facts)
-        await self._append([protocol.write_epoch(facts.epoch or self._new_id(), at=self._clock.wall())])
+        await self._append([control.write_epoch(facts.epoch or self._new_id(), at=self._clock.wall())])
         while True:
             facts = await self._follower.query(self._view.facts)
             assert facts.epoch is not None, "an epoch was folded"
             self._epoch = facts.epoch
             n = max(int(self._clock.wall() * 1000), facts.term.n + 1 if facts.term else 1)
-            await self._append([protocol.write_term(self._epoch, n, by=self._identity, at=self._clock.wall())])
+            await self._append([control.write_term(self._epoch, n, by=self._identity, at=self._clock.wall())])
             self._term = Claim(n, self._appender.source)
             facts = await self._follower.query(self._view.facts)
             if facts.term == self._term:
@@ -117,7 +117,7 @@ class Reign:
     async def _append_old(self, old: OldState) -> int:
         count = 0
         for page in old.pages(BATCH):
-            await self._append([protocol.write_again(_again(old.epoch, entry)) for entry in page])
+            await self._append([control.write_again(_again(old.epoch, entry)) for entry in page])
             count += len(page)
         return count
 
@@ -147,13 +147,13 @@ class Reign:
 
     async def _claim(self, due: Sequence[Pending]) -> list[Pending]:
         """Claim, and what the fold granted of it: a command may have come first."""
-        await self._append([protocol.write_claimed(self._epoch, self._term.n, [entry.id for entry in due])])
+        await self._append([control.write_claimed(self._epoch, self._term.n, [entry.id for entry in due])])
         return await self._mine(lambda: self._view.store.claimed(BATCH, self._term.n))
 
     async def _publish(self, claimed: Sequence[Pending]) -> None:
         published = await self._releaser.publish(claimed)
         settled = [
-            protocol.write_settled(self._epoch, self._term.n, ids, how, by=self._identity, at=self._clock.wall())
+            control.write_settled(self._epoch, self._term.n, ids, how, by=self._identity, at=self._clock.wall())
             for how, ids in ((How.ENQUEUED, published.enqueued), (How.KILLED, published.buried))
             if ids
         ]
@@ -171,7 +171,7 @@ class Reign:
             error_class=TOO_FAR,
             error_message=f"due later than the {self._horizon / 86400:g} days that {self._view.stream} keeps an entry",
         )
-        await self._append([protocol.write_command(command)])
+        await self._append([control.write_command(command)])
 
     async def _sleep(self) -> None:
         """Until the next entry is due or anything was folded."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
+from amqpjobs.model.arrival import Readable, read_pending
 from amqpjobs.model.burial import burial
-from amqpjobs.model.delayed import Readable, read_pending
 from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Pending
 from amqpjobs.model.release import Release, release
@@ -20,6 +20,9 @@ from amqpjobs.streams.port import Outgoing, Properties
 from amqpjobs.streams.sender import Sender
 
 log = logging.getLogger("amqpjobs.scheduler")
+
+LONGEST_ID = 255
+"""Bytes that AMQP allows a message id; a longer jid is in the body all the same."""
 
 
 class Published(NamedTuple):
@@ -97,7 +100,7 @@ def _outgoing(made: Release, jid: str | None) -> Outgoing:
         exchange=names.JOBS_EXCHANGE,
         routing_key=made.queue,
         properties=Properties(
-            message_id=jid,
+            message_id=jid if jid is not None and len(jid.encode()) <= LONGEST_ID else None,
             correlation_id=extra.get("correlation_id"),
             priority=made.priority,
             headers=extra.get("headers") or {},

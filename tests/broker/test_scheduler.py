@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from amqpjobs.clock import SystemClock
-from amqpjobs.model import names, protocol
+from amqpjobs.model import control, names
 from amqpjobs.model.protocol import Command, Op, Target, Verdict
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
@@ -96,7 +96,9 @@ async def scheduler(settings: Settings, bench: Bench) -> AsyncIterator[Scheduler
     await scheduler.stop()
 
 
-async def test_a_due_job_leaves_on_time_with_its_digits(scheduler: Scheduler, bench: Bench, eventually: Eventually) -> None:
+async def test_a_due_job_leaves_on_time_with_its_digits(
+    scheduler: Scheduler, bench: Bench, eventually: Eventually
+) -> None:
     await eventually(lambda: scheduler.leading)
     due = time.time() + 1.0
     raw = b'{"type":"scheduled_job","jid":"a","scheduled_at":%.3f,"job":{"class":"C","args":[1.10,%d],"x":{"y":1e-7}}}'
@@ -196,7 +198,7 @@ async def test_a_retry_comes_back_with_its_count(scheduler: Scheduler, bench: Be
 
 async def command(scheduler: Scheduler, bench: Bench, stream: str, op: Op, jid: str, **more: Any) -> list[Verdict]:
     wish = Command(uuid=f"{op}{jid}", op=op, targets=(Target(jid, None),), at=time.time(), by="test", **more)
-    await bench.put(stream, protocol.write_command(wish))
+    await bench.put(stream, control.write_command(wish))
     leader = next(leader for leader in scheduler.leaders if leader.view.stream == stream)
     return await leader.follower.wait(lambda: leader.view.verdicts(wish.uuid), timeout=10)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqpjobs.model import names, protocol
+from amqpjobs.model import control, names
 from amqpjobs.model.delayed import DelayedSet
 from amqpjobs.model.pending import Claim, MemoryStore, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Target, Verdict, foreign_id
@@ -106,7 +106,7 @@ class World:
         self.commands[uuid] = (op, jid)
         due = LATER if op is Op.RESCHEDULE else None
         command = Command(uuid=uuid, op=op, targets=(Target(jid, None),), at=NOW, by="test", due=due)
-        self.log.append(json.dumps(protocol.write_command(command)).encode())
+        self.log.append(json.dumps(control.write_command(command)).encode())
         return uuid
 
     def delete(self, jid: str) -> None:
@@ -169,12 +169,12 @@ class World:
         facts = who.reader.store.facts()
         match who.phase:
             case "start":
-                who.append(protocol.write_epoch(facts.epoch or f"E{who.source}", at=NOW))
+                who.append(control.write_epoch(facts.epoch or f"E{who.source}", at=NOW))
                 who.phase = "epoch"
             case "epoch" | "bid" if facts.term != who.term or who.term is None:
                 assert facts.epoch is not None
                 who.term = Claim(facts.term.n + 1 if facts.term else 1, who.source)
-                who.append(protocol.write_term(facts.epoch, who.term.n, by=who.source, at=NOW))
+                who.append(control.write_term(facts.epoch, who.term.n, by=who.source, at=NOW))
                 who.phase = "bid"
             case "bid":
                 who.phase = "lead"
@@ -196,19 +196,19 @@ class World:
             who.published.append(entry)
         elif who.published:
             ids = [entry.id for entry in who.published]
-            who.append(protocol.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
+            who.append(control.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
             who.published = []
         elif who.old:
             old_epoch, pending = who.old.pop(0)
             again = [
-                protocol.write_again(Again(foreign_id(old_epoch, e.id), e.jid, e.due, e.bury, e.fault, e.raw))
+                control.write_again(Again(foreign_id(old_epoch, e.id), e.jid, e.due, e.bury, e.fault, e.raw))
                 for e in pending
             ]
             who.append(*again)
         elif claimed := who.reader.claimed():
             who.publishing = claimed
         elif due := who.reader.due():
-            who.append(protocol.write_claimed(epoch, term.n, [entry.id for entry in due]))
+            who.append(control.write_claimed(epoch, term.n, [entry.id for entry in due]))
 
     # What must hold.
 

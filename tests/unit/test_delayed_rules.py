@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from amqpjobs.model import names, protocol
-from amqpjobs.model.delayed import VERDICT_AGE, DelayedSet, read_pending
+from amqpjobs.model import control, names
+from amqpjobs.model.arrival import read_pending
+from amqpjobs.model.delayed import VERDICT_AGE, DelayedSet
 from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Claim, MemoryStore, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Position, Target, Verdict
@@ -36,17 +37,17 @@ class Log:
 
     def command(self, op: Op, jid: str, *, uuid: str = "u", at: float = 50.0, **more: Any) -> list[Verdict] | None:
         targets = (Target(jid, more.pop("entry", None)),)
-        self.put(protocol.write_command(Command(uuid=uuid, op=op, targets=targets, at=at, by="ann", **more)))
+        self.put(control.write_command(Command(uuid=uuid, op=op, targets=targets, at=at, by="ann", **more)))
         return self.store.verdicts(uuid)
 
     def lead(self, source: str = "a", n: int = 1, seq: int = 1) -> None:
-        self.put(protocol.write_epoch("E", at=0), protocol.write_term("E", n, by="host", at=0), source=source, seq=seq)
+        self.put(control.write_epoch("E", at=0), control.write_term("E", n, by="host", at=0), source=source, seq=seq)
 
     def claim(self, *ids: str, source: str = "a", n: int = 1, seq: int = 2, epoch: str = "E") -> None:
-        self.put(protocol.write_claimed(epoch, n, ids), source=source, seq=seq)
+        self.put(control.write_claimed(epoch, n, ids), source=source, seq=seq)
 
     def settle(self, *ids: str, source: str = "a", n: int = 1, seq: int = 3, epoch: str = "E") -> None:
-        self.put(protocol.write_settled(epoch, n, ids, How.ENQUEUED, by="host", at=0), source=source, seq=seq)
+        self.put(control.write_settled(epoch, n, ids, How.ENQUEUED, by="host", at=0), source=source, seq=seq)
 
     @property
     def ids(self) -> set[str]:
@@ -115,20 +116,20 @@ def test_5_and_6_only_a_reschedule_replaces_and_spares_what_is_claimed() -> None
 def test_7_a_greater_term_leads_and_of_two_equal_ones_the_first() -> None:
     log = Log()
     log.lead("a", 5)
-    log.put(protocol.write_term("E", 5, by="b", at=0), source="b", seq=1)
+    log.put(control.write_term("E", 5, by="b", at=0), source="b", seq=1)
     assert log.store.facts().term == Claim(5, "a")
-    log.put(protocol.write_term("E", 4, by="b", at=0), source="b", seq=2)
+    log.put(control.write_term("E", 4, by="b", at=0), source="b", seq=2)
     assert log.store.facts().term == Claim(5, "a")
-    log.put(protocol.write_term("E", 6, by="b", at=0), source="b", seq=3)
+    log.put(control.write_term("E", 6, by="b", at=0), source="b", seq=3)
     assert log.store.facts().term == Claim(6, "b")
     assert log.store.facts().leader == "b"
 
 
 def test_7_a_term_without_an_origin_or_of_another_epoch_is_void() -> None:
     log = Log()
-    log.put(protocol.write_epoch("E", at=0))
-    log.put(protocol.write_term("E", 9, by="x", at=0))
-    log.put(protocol.write_term("F", 9, by="x", at=0), source="x", seq=1)
+    log.put(control.write_epoch("E", at=0))
+    log.put(control.write_term("E", 9, by="x", at=0))
+    log.put(control.write_term("F", 9, by="x", at=0), source="x", seq=1)
     assert log.store.facts().term is None
 
 
@@ -137,7 +138,7 @@ def test_9_only_the_current_leader_claims() -> None:
     log.put(scheduled("a"))
     log.put(scheduled("b"))
     log.lead("old", 1)
-    log.put(protocol.write_term("E", 2, by="new", at=0), source="new", seq=1)
+    log.put(control.write_term("E", 2, by="new", at=0), source="new", seq=1)
     log.claim("0", source="old", n=1)
     assert log.entry("0").claim is None
     log.claim("0", "1", "77", source="new", n=1)
@@ -152,7 +153,7 @@ def test_9_a_claim_is_not_taken_over_by_another() -> None:
     log.put(scheduled())
     log.lead("a", 1)
     log.claim("0")
-    log.put(protocol.write_term("E", 2, by="b", at=0), source="b", seq=1)
+    log.put(control.write_term("E", 2, by="b", at=0), source="b", seq=1)
     log.claim("0", source="b", n=2, seq=2)
     assert log.entry("0").claim == Claim(1, "a")
 
@@ -163,7 +164,7 @@ def test_11_settled_removes_what_is_claimed_under_any_term_and_nothing_else() ->
     log.put(scheduled("b"))
     log.lead("a", 1)
     log.claim("0")
-    log.put(protocol.write_term("E", 2, by="b", at=0), source="b", seq=1)
+    log.put(control.write_term("E", 2, by="b", at=0), source="b", seq=1)
     log.settle("0", "1", source="a", n=1)
     assert log.ids == {"1"}
 
@@ -183,7 +184,7 @@ def test_12_expiry_needs_the_current_term_and_the_same_revision() -> None:
     log.lead("a", 1)
 
     def expire(rev: list[int], n: int, seq: int) -> None:
-        settled = protocol.write_settled("E", n, ["0"], How.EXPIRED, by="h", at=0) | {"revs": [rev]}
+        settled = control.write_settled("E", n, ["0"], How.EXPIRED, by="h", at=0) | {"revs": [rev]}
         log.put(settled, source="a", seq=seq)
 
     expire([0, 0], 2, 2)
@@ -260,7 +261,7 @@ def test_24_an_old_entry_comes_back_once_under_its_old_identity() -> None:
     log = Log()
     log.put(scheduled("new"))
     body = json.dumps(scheduled("old")).encode()
-    again = protocol.write_again(Again("D/0", "old", 42.0, False, None, body))
+    again = control.write_again(Again("D/0", "old", 42.0, False, None, body))
     log.put(again, source="a", seq=1)
     assert log.ids == {"0", "D/0"}
     assert (log.entry("D/0").jid, log.entry("D/0").due) == ("old", 42.0)
@@ -272,7 +273,7 @@ def test_24_an_old_entry_comes_back_once_under_its_old_identity() -> None:
 def test_24_what_could_not_be_read_comes_back_with_its_bytes() -> None:
     log = Log()
     again = Again("D/3", "j", 0.0, True, ("Malformed", "not UTF-8"), b"\xff\xfe")
-    log.put(protocol.write_again(again), source="a", seq=1)
+    log.put(control.write_again(again), source="a", seq=1)
     entry = log.entry("D/3")
     assert (entry.raw, entry.bury, entry.fault, entry.jid) == (b"\xff\xfe", True, ("Malformed", "not UTF-8"), "j")
 
@@ -281,7 +282,7 @@ def test_25_the_first_epoch_wins_and_claims_of_another_are_void() -> None:
     log = Log()
     log.put(scheduled())
     log.lead()
-    log.put(protocol.write_epoch("F", at=0))
+    log.put(control.write_epoch("F", at=0))
     assert log.store.facts().epoch == "E"
     log.claim("0", epoch="F")
     assert log.entry("0").claim is None
@@ -295,7 +296,7 @@ def test_without_the_logs_head_the_leader_at_work_is_believed() -> None:
         log.settle(str(at), source="a", n=7)
     assert whole.ids == {"0"}, "a claim before any term is void in a whole log"
     assert headless.ids == set()
-    headless.put(protocol.write_term("E", 6, by="b", at=0), source="b", seq=1)
+    headless.put(control.write_term("E", 6, by="b", at=0), source="b", seq=1)
     assert headless.store.facts().term == Claim(7, "a")
 
 

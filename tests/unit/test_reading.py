@@ -110,7 +110,14 @@ def test_args_absent_are_none() -> None:
     assert job({"args": ABSENT}).args == []
 
 
-@pytest.mark.parametrize("args", [None, 1, "x", True, 1.5, math.nan])
+def test_null_args_are_none_at_all() -> None:
+    """Go writes an empty slice so."""
+    found = read({"args": None})
+    assert isinstance(found, Job)
+    assert found.args == []
+
+
+@pytest.mark.parametrize("args", [1, "x", True, 1.5, math.nan])
 def test_args_of_another_kind_are_no_job(args: Any) -> None:
     found = read({"args": args})
     assert isinstance(found, Unreadable)

@@ -1,0 +1,59 @@
+"""Writing the control entries of a delayed stream, as `protocol` reads them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from amqpjobs.model.protocol import Again, Command, How
+
+
+def write_epoch(epoch: str, *, at: float) -> dict[str, Any]:
+    """The entry that names an incarnation."""
+    return {"type": "epoch", "epoch": epoch, "at": at}
+
+
+def write_term(epoch: str, n: int, *, by: str, at: float) -> dict[str, Any]:
+    """The entry by which a candidate bids for term `n`."""
+    return {"type": "term", "epoch": epoch, "n": n, "by": by, "at": at}
+
+
+def write_claimed(epoch: str, n: int, entries: Sequence[str]) -> dict[str, Any]:
+    """The entry by which the leader of term `n` claims."""
+    return {"type": "claimed", "epoch": epoch, "n": n, "entries": list(entries)}
+
+
+def write_settled(epoch: str, n: int, entries: Sequence[str], how: How, *, by: str, at: float) -> dict[str, Any]:
+    """The entry that says that claimed entries were published, confirmed and are over."""
+    return {"type": "settled", "epoch": epoch, "n": n, "entries": list(entries), "how": how, "by": by, "at": at}
+
+
+def write_command(command: Command) -> dict[str, Any]:
+    """The entry of an operator's command."""
+    fields: dict[str, Any] = {
+        "type": "command",
+        "uuid": command.uuid,
+        "op": command.op,
+        "entries": [{"jid": t.jid} if t.entry is None else {"jid": t.jid, "entry": t.entry} for t in command.targets],
+        "by": command.by,
+        "at": command.at,
+    }
+    optional = {
+        "epoch": command.epoch,
+        "due": command.due,
+        "error_class": command.error_class,
+        "error_message": command.error_message,
+    }
+    return fields | {name: value for name, value in optional.items() if value is not None}
+
+
+def write_again(again: Again) -> dict[str, Any]:
+    """The entry that brings an earlier incarnation's entry over; its body as text, or base64 where it is none."""
+    fields: dict[str, Any] = {"type": "again", "id": again.id, "jid": again.jid, "due": again.due, "bury": again.bury}
+    if again.fault is not None:
+        fields["fault"] = list(again.fault)
+    try:
+        return fields | {"body": again.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return fields | {"body_base64": base64.b64encode(again.body).decode("ascii")}

@@ -7,6 +7,7 @@ import asyncio
 import faulthandler
 import io
 import logging
+import math
 import signal
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 def plan_of(options: argparse.Namespace, settings: Settings) -> Plan:
     """What was asked for, the command line before the settings. Raises ValueError for a queue that cannot be."""
     timeout = settings.stop_timeout if options.timeout is None else options.timeout
-    if timeout < 0:
+    if not 0 <= timeout < math.inf:
         raise ValueError("-t: a number of seconds, 0 or more")
     return Plan(
         queues=[_share(text) for text in options.queue or settings.queues],
@@ -105,11 +106,24 @@ async def _serve(settings: Settings, plan: Plan) -> int:
         plan.concurrency,
         redact(settings.url),
     )
-    await stop.wait()
+    failed = await _until(stop, launcher)
     log.info("stopping: %d jobs run, they have %g s", launcher.busy, plan.stop_timeout)
     await launcher.stop()
     log.info("stopped")
-    return 0
+    return EXIT_CANNOT_SERVE if failed else 0
+
+
+async def _until(stop: asyncio.Event, launcher: Launcher) -> bool:
+    """Wait for the order to stop, or for a fault of ours; whether it was the fault."""
+    told = asyncio.create_task(stop.wait())
+    failure = asyncio.create_task(launcher.failure())
+    await asyncio.wait([told, failure], return_when=asyncio.FIRST_COMPLETED)
+    failed = failure.done()
+    if failed:
+        log.error("a part of the worker ended by an error: %r", failure.result())
+    told.cancel()
+    failure.cancel()
+    return failed
 
 
 def _handle_signals(launcher: Launcher, stop: asyncio.Event) -> None:

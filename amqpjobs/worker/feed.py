@@ -134,6 +134,7 @@ class Feed(Service):
 
     def _on_message(self, message: Incoming, subscription: Subscription) -> None:
         delivery = Delivery(message, self.queue, subscription)
+        subscription.delivered(message.tag)
         if self._ledger.adopt(delivery):
             log.info("a copy of a job in hand came back from %s: not run twice", self.queue)
             return
@@ -157,9 +158,9 @@ class Feed(Service):
             await subscription.consumer.close()
 
     def _give_back_buffer(self) -> None:
-        """Last first: each one goes to the head of the queue, so the order is what it was."""
+        """First first: another worker may take each at once, and the broker puts it where it was if none does."""
         while self.buffer:
-            self.buffer.pop().give_back()
+            self.buffer.popleft().give_back()
 
     def _report(self, error: BrokerError, connection: Connection) -> None:
         if connection.lost.done():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from amqpjobs.clock import Clock
+from amqpjobs.service import Service
 from amqpjobs.streams.link import Link
 from amqpjobs.worker.feed import Declarations, Feed
 from amqpjobs.worker.ledger import Ledger
@@ -39,6 +40,11 @@ class Fetcher:
             Feed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
             for share in self._shares
         ]
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """The loops that must not end by themselves."""
+        return self._feeds
 
     @property
     def buffered(self) -> int:

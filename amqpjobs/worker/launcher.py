@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class Launcher:
         self._records_link = Link(settings, f"{name} records", clock)
         ledger = Ledger()
         self._fetcher = Fetcher(self._jobs_link, plan.queues, ledger, prefetch=prefetch, clock=clock)
-        self._recorder = Recorder(self._records_link, ledger, limit=2 * plan.concurrency, clock=clock)
+        self._recorder = Recorder(self._records_link, ledger, limit=prefetch, clock=clock)
         self._executor = Executor(jobs, plan.concurrency, clock)
         reporter = Reporter(self.identity.name, settings.code_version)
         self._processor = Processor(
@@ -127,6 +128,21 @@ class Launcher:
             await self._processor.interrupt(INTERRUPT_GRACE)
         await self._close()
         return left
+
+    async def failure(self) -> BaseException:
+        """Wait until a part that must not end ended by an error; that error. The worker must not go on as if well."""
+        services = [*self._fetcher.services, *self._recorder.services, self._heartbeat, self._watch]
+        pending = {asyncio.ensure_future(service.wait_failed()) for service in services}
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for error in (task.result() for task in done):
+                    if error is not None:
+                        return error
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # all were stopped
+        finally:
+            for task in pending:
+                task.cancel()
 
     def hurry(self) -> None:
         """Let a stop wait no longer for running jobs."""

@@ -73,6 +73,11 @@ class Recorder:
         self._lanes = {stream: _Lane(stream, link, self._sender, self._confirmed, clock) for stream in STREAMS}
 
     @property
+    def services(self) -> Sequence[Service]:
+        """The loops that must not end by themselves."""
+        return list(self._lanes.values())
+
+    @property
     def waiting(self) -> int:
         """How many finished jobs are not yet recorded."""
         return self._waiting

@@ -73,13 +73,17 @@ class Processor:
         self._hurry.set()
 
     async def interrupt(self, grace: float) -> int:
-        """Give what still runs back to its queue, cancelling what can be; how many jobs that were."""
+        """Cancel what can be, wait `grace` seconds for that, and give all back; how many jobs that were.
+
+        Given back last: nobody should begin a job whose first run still cleans up.
+        """
         left = list(self.runs.items())
-        for run, work in left:
+        for run, _ in left:
             run.interrupt()
-            self._ledger.give_back(work)
         if self._slots:
             await asyncio.wait(list(self._slots), timeout=grace)
+        for _, work in left:
+            self._ledger.give_back(work)
         return len(left)
 
     async def _all_ended(self) -> None:

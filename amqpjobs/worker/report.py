@@ -14,6 +14,8 @@ from amqpjobs.worker.outcomes import Record
 
 log = logging.getLogger("amqpjobs.worker")
 
+_THE_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-stream-")
+"""Headers that the broker adds: they tell of one message's way, not of the job."""
 NO_CLASS = "(unreadable)"
 """The class that a failure is counted under when the message told none."""
 
@@ -107,7 +109,7 @@ def _travelling(properties: Properties) -> dict[str, Any]:
     headers = {
         name: value
         for name, value in properties.headers.items()
-        if not name.startswith("x-") and not (isinstance(value, float) and not math.isfinite(value))
+        if not name.startswith(_THE_BROKERS) and not (isinstance(value, float) and not math.isfinite(value))
     }
     return kept | ({"headers": headers} if headers else {})
 

@@ -9,7 +9,7 @@ from amqpjobs.streams.port import Consumer, Incoming
 
 
 class Subscription:
-    """Acknowledges with as few messages as possible: one `multiple` ack for the unbroken run of settled tags.
+    """Acknowledges with as few messages as possible: one `multiple` ack for all that lies before the oldest open tag.
 
     Once `lost`, nothing is sent any more: the broker gives everything unacknowledged again, elsewhere or here.
     """
@@ -18,51 +18,41 @@ class Subscription:
         self.queue = queue
         self.consumer: Consumer | None = None
         self.lost = False
-        self._low = 0  # every tag up to here is acknowledged or given back
-        self._sent: set[int] = set()  # the same, for tags above
-        self._fresh: set[int] = set()  # settled, to be acknowledged in this turn of the loop
+        self._open: dict[int, None] = {}  # delivered and not settled, oldest first; at most as many as the prefetch
+        self._settled: set[int] = set()  # to be acknowledged in this turn of the loop
+
+    def delivered(self, tag: int) -> None:
+        """Take note of a delivery; tags only grow."""
+        self._open[tag] = None
 
     def settle(self, tag: int) -> None:
         """Acknowledge a tag, together with all the others of this turn of the loop."""
         if self.lost:
             return
-        if not self._fresh:
+        if not self._settled:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._fresh.add(tag)
+        del self._open[tag]
+        self._settled.add(tag)
 
     def give_back(self, tag: int) -> None:
         """Put a message back on its queue, as it was."""
         if self.lost or self.consumer is None:
             return
+        del self._open[tag]
         self.consumer.nack(tag, requeue=True)
-        self._sent.add(tag)
 
     def flush(self) -> None:
         """Send the acks that are due."""
-        if self.lost or self.consumer is None or not self._fresh:
+        if self.lost or self.consumer is None or not self._settled:
             return
-        last = self._advance()
-        if last:
-            # `last` is unacknowledged itself: RabbitMQ closes the channel over a multiple ack of a tag that it has seen
-            self.consumer.ack(last, multiple=True)
-        for tag in sorted(self._fresh):
+        settled, self._settled = sorted(self._settled), set()
+        oldest = next(iter(self._open), settled[-1] + 1)
+        before = [tag for tag in settled if tag < oldest]
+        if before:
+            # the last of these is unacknowledged itself: RabbitMQ closes the channel over one that it has seen already
+            self.consumer.ack(before[-1], multiple=True)
+        for tag in settled[len(before) :]:
             self.consumer.ack(tag)
-        self._sent |= self._fresh
-        self._fresh.clear()
-
-    def _advance(self) -> int:
-        """Move the low mark over what is settled; the highest tag under it that is to be acknowledged, or 0."""
-        last = 0
-        while True:
-            tag = self._low + 1
-            if tag in self._fresh:
-                self._fresh.remove(tag)
-                last = tag
-            elif tag in self._sent:
-                self._sent.remove(tag)
-            else:
-                return last
-            self._low = tag
 
 
 @dataclass(slots=True, eq=False)

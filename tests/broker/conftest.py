@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,17 +164,20 @@ Processes = Callable[..., Awaitable[Process]]
 
 @pytest.fixture
 async def processes(settings: Settings) -> AsyncIterator[Processes]:
-    """`await processes("-A", "module", path=folder)`: a worker process on the fresh virtual host, killed at the end."""
+    """`await processes("-A", "module", path=folder)`: a worker process on the fresh virtual host, killed at the end.
+
+    `within`: a command that takes the worker's command line as its last argument, such as `sh -c`.
+    """
     started: list[Process] = []
 
-    async def begin(*arguments: str, path: Path, target: Settings | None = None, **environment: str) -> Process:
+    async def begin(
+        *arguments: str, path: Path, target: Settings | None = None, within: Sequence[str] = (), **environment: str
+    ) -> Process:
         use = target or settings
         known = {"AMQPJOBS_URL": use.url, "AMQPJOBS_STATE_DIR": str(use.state_dir), "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "amqpjobs.worker", *arguments]
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "amqpjobs.worker",
-            *arguments,
+            *([*within, shlex.join(command)] if within else command),
             cwd=path,
             env={**os.environ, "PYTHONPATH": str(Path.cwd()), **known, **environment},
             stderr=asyncio.subprocess.PIPE,

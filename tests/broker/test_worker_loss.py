@@ -228,3 +228,17 @@ async def test_a_worker_without_a_broker_says_so_at_once(jobs: Registry, tmp_pat
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:9") as caught:
         await workers(jobs, target=away)
     assert "secret" not in str(caught.value)
+
+
+async def test_a_part_that_ends_by_an_error_is_noticed(
+    jobs: Registry, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await workers(jobs)
+    noticed = asyncio.create_task(worker.failure())
+
+    def faulty() -> dict[str, Any]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(worker._heartbeat, "_entry", faulty)
+    worker._heartbeat.changed()
+    assert isinstance(await asyncio.wait_for(noticed, 10), ZeroDivisionError)

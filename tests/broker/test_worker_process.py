@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from amqpjobs.broker.node import PrivateNode
 from amqpjobs.client import Client
+from amqpjobs.clock import SystemClock
 from amqpjobs.model import names, text
 from amqpjobs.settings import Settings
 from amqpjobs.streams.link import Link
@@ -113,14 +115,30 @@ def test_a_broker_that_cannot_be_used_is_one_line_and_exit_1(url: str, folder: P
     assert "swordfish" not in done.stderr
 
 
+NEW_PIDS = ("unshare", "--pid", "--fork", "sh", "-c")
+CAN_UNSHARE = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(NEW_PIDS, id="sh -c as pid 1", marks=pytest.mark.skipif(not CAN_UNSHARE, reason="needs root")),
+    ],
+)
 async def test_shu_01_term_to_the_group_finishes_what_runs_and_gives_the_rest_back(
-    processes: Processes, client: Client, link: Link, watch: Watches, folder: Path, eventually: Eventually
+    within: tuple[str, ...],
+    processes: Processes,
+    client: Client,
+    link: Link,
+    watch: Watches,
+    folder: Path,
+    eventually: Eventually,
 ) -> None:
-    """Also through `sh -c`, which must pass the signal on or end: the group gets it, as a container's would."""
     metrics = await watch(names.METRICS)
     for n in range(6):
         await client.enqueue("hold" if n % 2 else "block", n, 3.0, jid=f"j{n}", retry=3)
-    worker = await processes("-A", "app", "-c", "2", "-t", "20", "--prefetch", "10", path=folder)
+    worker = await processes("-A", "app", "-c", "2", "-t", "20", "--prefetch", "10", path=folder, within=within)
     await worker.ready()
     await eventually(lambda: len(lines(folder)) == 2)
     began = time.monotonic()
@@ -129,12 +147,7 @@ async def test_shu_01_term_to_the_group_finishes_what_runs_and_gives_the_rest_ba
     given_back = await take_all(connection, "queue.default", 4)
     assert time.monotonic() - began < 2.5, "what was not begun goes back at once, not when the running jobs end"
     assert await worker.exit() == 0
-    assert lines(folder) == ["begin 0", "begin 1", "end 0", "end 1"] or lines(folder) == [
-        "begin 0",
-        "begin 1",
-        "end 1",
-        "end 0",
-    ]
+    assert sorted(lines(folder)) == ["begin 0", "begin 1", "end 0", "end 1"]
     assert [text.parse(message.body)["jid"] for message in given_back] == ["j2", "j3", "j4", "j5"]
     assert {text.parse(message.body)["retry_count"] for message in given_back} == {0}
     assert {entry["status"] for entry in await metrics.until(2)} == {"success"}
@@ -232,6 +245,30 @@ async def test_kill_9_loses_no_job_and_doubles_at_most_what_was_in_hand(
 
 def finished(metrics: StreamWatch, *statuses: str) -> set[str]:
     return {entry["jid"] for entry in metrics.entries if not statuses or entry["status"] in statuses}
+
+
+async def test_term_while_the_broker_is_away_ends_the_worker_all_the_same(
+    processes: Processes, node: PrivateNode, folder: Path, eventually: Eventually
+) -> None:
+    settings = Settings(url=node.url, state_dir=folder)
+    async with Client(settings) as client:
+        await client.enqueue("block", 1, 2.0)
+    worker = await processes("-A", "app", "-t", "5", path=folder, target=settings)
+    await worker.ready()
+    await eventually(lambda: lines(folder) == ["begin 1"])
+    node.kill()
+    await eventually(lambda: "lost the connection" in worker.log, timeout=20)
+    worker.signal_group(signal.SIGTERM)
+    assert await worker.exit(timeout=25) == 0
+    assert lines(folder) == ["begin 1", "end 1"]
+    assert "1 finished jobs could not be recorded; they run again" in worker.log
+    await node.stop()
+    await node.start()
+    link = Link(settings, "test", SystemClock())
+    await link.start()
+    [message] = await take_all(await link.connection(timeout=10), "queue.default", 1)
+    assert text.parse(message.body)["args"] == [1, 2.0]
+    await link.stop()
 
 
 async def test_the_settings_may_name_apps_queues_and_concurrency(

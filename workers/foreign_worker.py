@@ -98,13 +98,14 @@ def read_job(body: bytes, queue: str, message_id: str | None) -> Job:
         raise NotAJob(f"a job is an object, not a {type(sent).__name__}")
     if not isinstance(sent.get("class"), str) or not sent["class"]:
         raise NotAJob("no class")
-    if not isinstance(sent.get("args", []), list | dict):
+    args = [] if sent.get("args") is None else sent["args"]
+    if not isinstance(args, list | dict):
         raise NotAJob("args is neither a list nor an object")
     return Job(
         sent=sent,
         jid=name(sent.get("jid")) or message_id or secrets.token_hex(12),
         job_class=sent["class"],
-        args=sent.get("args", []),
+        args=args,
         queue=name(sent.get("queue")) or queue,
         retry=whole(sent.get("retry"), 25),
         retry_count=whole(sent.get("retry_count"), 0),

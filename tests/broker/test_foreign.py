@@ -192,7 +192,7 @@ async def test_a_foreign_worker_reads_odd_retries_as_the_contract_says(
     start: Start, plain_channel: BlockingChannel, link: Link, retry: object, dies: bool
 ) -> None:
     worker = start(FOREIGN_WORKER, "-q", "default")
-    job = {"jid": "odd", "class": "Nothing", "retry": retry, "retry_count": -3}
+    job = {"jid": "odd", "class": "Nothing", "args": None, "retry": retry, "retry_count": -3}
     plain_channel.basic_publish("jobs.direct", "default", json.dumps(job))
     worker.wait_for("odd Nothing retry_count=0 failed: UnknownJobClass")
     found = await entries_of(link, names.DEAD if dies else names.RETRIES)

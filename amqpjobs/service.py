@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 
 log = logging.getLogger("amqpjobs")
 
@@ -48,8 +49,10 @@ class Service:
 
     async def wait_failed(self) -> BaseException | None:
         """Wait until the loop ends by itself; its exception, or None."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        while (task := self._task) is not None:
+            await asyncio.wait([task])
+            if self._task is task:
+                break
         return self.failed
 
     async def _guard(self) -> None:
@@ -60,3 +63,18 @@ class Service:
         except Exception as error:
             self.failed = error
             log.exception("%s stopped by an error", self.name)
+
+
+async def first_failure(services: Sequence[Service]) -> str:
+    """Wait until one of the services ends by itself; which one, and why.
+
+    A process whose loop died must say so and exit: one that idles looks healthy, and nobody starts it again.
+    """
+    watches = {asyncio.ensure_future(service.wait_failed()): service for service in services}
+    try:
+        done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for watch in watches:
+            watch.cancel()
+    ended = done.pop()
+    return f"{watches[ended].name} ended: {ended.result() or 'without an error'}"

@@ -165,7 +165,7 @@ def _cut(words: str, excess: int) -> str:
 
 
 def kept(raw: bytes) -> dict[str, str]:
-    """The members that keep bytes in a record: text, or base64 where they are none or grow much (control characters)."""
+    """The members that keep bytes in a record: text, or base64 where they are none or grow (control characters)."""
     try:
         plain = raw.decode()
     except UnicodeDecodeError:

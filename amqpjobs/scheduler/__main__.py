@@ -45,9 +45,16 @@ async def serve(settings: Settings) -> int:
         log.error("%s", error)
         return 1
     log.info("scheduler ready on %s as %s", redact(settings.url), scheduler.identity)
+    stopped = asyncio.ensure_future(stop.wait())
+    failed = asyncio.ensure_future(scheduler.failure())
     try:
-        await stop.wait()
+        await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            log.error("%s", failed.result())
+            return 1
     finally:
+        stopped.cancel()
+        failed.cancel()
         await scheduler.stop()
     return 0
 

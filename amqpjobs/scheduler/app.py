@@ -14,7 +14,7 @@ from amqpjobs.model import names
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.reign import Deposed, Reign
 from amqpjobs.scheduler.release import Releaser
-from amqpjobs.service import Service
+from amqpjobs.service import Service, first_failure
 from amqpjobs.settings import Settings, age_seconds
 from amqpjobs.streams import state, topology
 from amqpjobs.streams.append import Appender
@@ -127,6 +127,11 @@ class Scheduler:
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.close()
+
+    async def failure(self) -> str:
+        """Wait until a service of this process ends by itself; which, and why."""
+        followers = [leader.follower for leader in self.leaders]
+        return await first_failure([self.link, self.reading, self.election, *self.leaders, *followers])
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
         view = DelayedView(folder.path, stream, keep_old=True)

@@ -97,7 +97,8 @@ class Pulse(Service):
     async def _publish(self, snapshot: Status) -> None:
         changed = False
         for name, html in self._render(snapshot).items():
-            at, before = self._sections.get(name, (0, ""))
+            # A section that is empty is news as well: a page may still show what an earlier process found wrong.
+            at, before = self._sections.get(name, (0, None))
             if html != before:
                 self._sections[name] = (at + 1, html)
                 changed = True

@@ -18,6 +18,7 @@ from playwright.async_api import Page, expect
 from amqpjobs.broker.node import PrivateNode
 from amqpjobs.settings import Settings
 from amqpjobs.streams.link import Link
+from amqpjobs.web.pages import SECTIONS
 from tests.web import entries
 from tests.web.conftest import Dashboard, Publish, serving
 
@@ -95,6 +96,19 @@ async def test_links_and_assets_are_all_there_and_ours(dashboard: Dashboard, pag
     # Everything that the page asked for was there, too: its scripts ran, and it has its style.
     assert await page.evaluate("typeof htmx") == "object"
     assert await page.evaluate("getComputedStyle(document.querySelector('.totals')).display") == "grid"
+
+
+async def test_a_page_that_connects_is_told_every_part_even_the_empty_ones(dashboard: Dashboard, page: Page) -> None:
+    """Or a page that outlived its server would go on showing what that one had found wrong."""
+    await page.goto(dashboard.address)
+    told = set()
+    async with dashboard.client.stream("GET", "/job-queues/events") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        async for line in response.aiter_lines():
+            told |= {line.removeprefix("event: ")} if line.startswith("event: ") else set()
+            if told >= {*SECTIONS}:
+                break
+    assert {*SECTIONS} == set(await page.eval_on_selector_all("[sse-swap]", "all => all.map(each => each.id)"))
 
 
 async def test_it_fits_a_phone(dashboard: Dashboard, publish: Publish, page: Page) -> None:

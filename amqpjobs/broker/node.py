@@ -64,7 +64,8 @@ async def connect_once(url: str) -> None:
 class PrivateNode:
     """One node over one data folder. `start` and `stop` may be repeated; ports and data stay the same in between.
 
-    The node ends with this process, however that ends: the kernel sends it TERM (PR_SET_PDEATHSIG).
+    The node ends with this process, however that ends: the kernel sends it TERM (PR_SET_PDEATHSIG). The kernel means
+    the thread that started it, so call `start` where the process begins and ends, not in a worker thread.
     """
 
     def __init__(self, data: Path, *, port: int | None = None, probe: Probe = connect_once) -> None:
@@ -110,6 +111,7 @@ class PrivateNode:
         """
         if self.running:
             return
+        await self.stop()  # what is left of a node that died: its epmd would keep the new one from its port
         script = find_server()
         epmd = shutil.which("epmd") or shutil.which("epmd", path="/usr/bin:/usr/lib/erlang/bin:/usr/local/bin")
         if script is None or epmd is None:

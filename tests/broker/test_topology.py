@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,8 +11,10 @@ from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.aio import connect
+from amqpjobs.streams.errors import AccessRefused
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Incoming, Outgoing
+from tests.conftest import Broker
 
 
 async def test_everything_exists_afterwards_and_again_is_quiet(link: Link, settings: Settings) -> None:
@@ -38,11 +41,37 @@ async def test_drift_names_the_argument_and_serves(link: Link, settings: Setting
     assert "retries" in remark
     assert "x-max-age" in remark
     assert "\n" not in remark
-    [remark] = await topology.ensure_queue(connection, "default")
+    [remark] = await topology.ensure_queue(connection, settings, "default")
     assert "queue.default" in remark
     assert "x-max-priority" in remark
     publisher = await connection.publisher()
     await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default"))
+
+
+async def test_a_user_who_may_not_configure_works_on_what_exists(
+    link: Link, settings: Settings, broker: Broker, vhost: str
+) -> None:
+    user = "limited-" + vhost
+    with broker.api() as api:
+        api.put(f"/users/{user}", json={"password": "secret", "tags": ""}).raise_for_status()
+        rights = {"configure": "", "write": ".*", "read": ".*"}
+        api.put(f"/permissions/{vhost}/{user}", json=rights).raise_for_status()
+    try:
+        host = urlsplit(settings.url).netloc.rpartition("@")[2]
+        limited = settings.model_copy(update={"url": f"amqp://{user}:secret@{host}/{vhost}"})
+        connection = await connect(limited, name="limited")
+        with pytest.raises(AccessRefused):
+            await topology.ensure(connection, limited)
+        await topology.ensure(await link.connection(), settings)
+        await topology.ensure_queue(await link.connection(), settings, "default")
+        assert await topology.ensure(connection, limited) == []
+        assert await topology.ensure_queue(connection, limited, "default") == []
+        publisher = await connection.publisher()
+        await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default"))
+        await connection.close()
+    finally:
+        with broker.api() as api:
+            api.delete(f"/users/{user}")
 
 
 async def test_what_is_sent_to_jobs_dead_lands_in_the_stream(link: Link, settings: Settings) -> None:
@@ -60,4 +89,4 @@ async def test_an_invalid_queue_name_is_refused(link: Link, settings: Settings) 
     connection = await link.connection()
     for bad in ("", "a/b", "ü", "x" * 201, "a b"):
         with pytest.raises(ValueError, match="queue's name"):
-            await topology.ensure_queue(connection, bad)
+            await topology.ensure_queue(connection, settings, bad)

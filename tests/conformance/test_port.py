@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -29,6 +30,17 @@ CLASSIC = {"x-queue-type": "classic"}
 STREAM = {"x-queue-type": "stream", "x-max-age": "1D"}
 
 Connect = Callable[..., Awaitable[Connection]]
+
+
+@pytest.fixture(autouse=True)
+async def nothing_unhandled() -> AsyncIterator[None]:
+    """No future's or task's exception is left for the loop to complain about when it is collected."""
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(str(context)))
+    yield
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
 
 
 @pytest.fixture(params=[aio.connect], ids=["aiormq"])

@@ -147,7 +147,7 @@ async def _declare(settings: Settings, queues: list[str]) -> list[str]:
         ]:
             print(f"{kind:9} {name}")
         for queue in queues:
-            remarks += await topology.ensure_queue(connection, queue)
+            remarks += await topology.ensure_queue(connection, settings, queue)
             print(f"{'queue':9} {names.broker_queue(queue)} (jobs for {queue!r})")
     finally:
         await connection.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     state_dir: Path = Field(default_factory=_state_dir)
     heartbeat: int = Field(default=10, ge=1, le=3600)
     """AMQP heartbeat in seconds: a half-open connection is noticed after three."""
+    queue_type: Literal["classic", "quorum"] = "classic"
+    """How job queues that do not exist yet are declared on RabbitMQ: `quorum` replicates them in a cluster."""
     publish_timeout: float = Field(default=10.0, gt=0)
     """Seconds a client waits for a confirm, the broker's absence included."""
     metrics_window: float = Field(default=72 * 3600.0, gt=0)

@@ -129,7 +129,7 @@ class Sender:
                 if what == TOPOLOGY:
                     await topology.ensure(connection, self._link.settings)
                 else:
-                    await topology.ensure_queue(connection, what)
+                    await topology.ensure_queue(connection, self._link.settings, what)
             except ConnectionLost:
                 return
             self._repaired[what] = seen + 1

@@ -12,6 +12,9 @@ from amqpjobs.streams.port import Connection, Scalar
 
 log = logging.getLogger("amqpjobs.streams")
 
+DELIVERY_LIMIT = 1_000_000_000
+"""Returns to a quorum queue that a job survives: as good as all. "Unlimited" (-1) drops at the first one on 3.13."""
+
 EXCHANGES = {names.JOBS_EXCHANGE: "direct", names.DEAD_EXCHANGE: "fanout", names.UNROUTED: "fanout"}
 
 
@@ -45,7 +48,7 @@ async def ensure_stream(connection: Connection, settings: Settings, stream: str)
     return await _queue(connection, stream, arguments)
 
 
-async def ensure_queue(connection: Connection, name: str) -> list[str]:
+async def ensure_queue(connection: Connection, settings: Settings, name: str) -> list[str]:
     """Declare the job queue `queue.{name}` and bind it to `jobs.direct` with key `name`; returns remarks.
 
     Raises ValueError for an invalid name, NotFound when `jobs.direct` is missing.
@@ -53,9 +56,21 @@ async def ensure_queue(connection: Connection, name: str) -> list[str]:
     if not names.is_queue_name(name):
         raise ValueError(f"a queue's name is 1 to 200 of letters, digits and ._-: and not {name!r}")
     queue = names.broker_queue(name)
-    remarks = await _queue(connection, queue, {"x-max-priority": names.MAX_PRIORITY, **classic(connection)})
+    remarks = await _queue(connection, queue, job_queue_arguments(connection, settings))
     await connection.bind(queue, names.JOBS_EXCHANGE, name)
     return remarks
+
+
+def job_queue_arguments(connection: Connection, settings: Settings) -> Mapping[str, Scalar]:
+    """How `queue.{name}` is declared by what the settings ask for and the broker has.
+
+    A quorum queue has its priorities without being asked, where it has any (two levels from RabbitMQ 4.0, 0 to 31 from
+    4.3), and refuses `x-max-priority`. At its delivery limit, 20 by default from 4.0, it takes a job for poison and
+    drops it where no dead-letter exchange is set: how often is too often is for the worker to say.
+    """
+    if settings.queue_type == "quorum" and _is_rabbitmq(connection):
+        return {"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT}
+    return {"x-max-priority": names.MAX_PRIORITY, **classic(connection)}
 
 
 def leader_arguments(connection: Connection) -> Mapping[str, Scalar]:
@@ -68,7 +83,11 @@ def classic(connection: Connection) -> Mapping[str, Scalar]:
 
     Only RabbitMQ: LavinMQ would answer 406 for a queue that was declared without it.
     """
-    return {"x-queue-type": "classic"} if connection.server.get("product") == "RabbitMQ" else {}
+    return {"x-queue-type": "classic"} if _is_rabbitmq(connection) else {}
+
+
+def _is_rabbitmq(connection: Connection) -> bool:
+    return connection.server.get("product") == "RabbitMQ"
 
 
 async def _queue(connection: Connection, name: str, arguments: Mapping[str, Scalar]) -> list[str]:

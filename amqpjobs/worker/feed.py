@@ -39,7 +39,7 @@ class Declarations:
             if self._done is not connection:
                 await self._ensure_all(connection)
                 self._done = connection
-            self._say(await topology.ensure_queue(connection, queue))
+            self._say(await topology.ensure_queue(connection, self._link.settings, queue))
 
     async def _ensure_all(self, connection: Connection) -> None:
         try:

@@ -29,7 +29,7 @@ async def programs(link: Link, settings: Settings) -> Any:
     """Starts programs in a virtual host that has our topology and the queue `default`."""
     connection = await link.connection()
     await topology.ensure(connection, settings)
-    await topology.ensure_queue(connection, "default")
+    await topology.ensure_queue(connection, settings, "default")
     programs = Programs()
     yield programs
     programs.end()

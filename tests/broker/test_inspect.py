@@ -17,7 +17,7 @@ async def test_depths_are_exact_and_unknown_queues_are_found(
     connection = await link.connection()
     await topology.ensure(connection, settings)
     for queue in ("default", "mail.out"):
-        await topology.ensure_queue(connection, queue)
+        await topology.ensure_queue(connection, settings, queue)
     publisher = await connection.publisher()
     for _ in range(3):
         await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default"))
@@ -34,7 +34,7 @@ async def test_without_the_api_the_known_ones_are_asked_for(link: Link, settings
     connection = await link.connection()
     await topology.ensure(connection, settings)
     for queue in ("default", "other"):
-        await topology.ensure_queue(connection, queue)
+        await topology.ensure_queue(connection, settings, queue)
     [port] = free_ports(1)
     without = settings.model_copy(update={"management_url": f"http://127.0.0.1:{port}"})
     found = await inspect.queues(connection, without, {"default", "never.declared", "a/b"})

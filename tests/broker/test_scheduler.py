@@ -43,7 +43,7 @@ class Bench:
     async def open(self, queue: str = "default") -> None:
         connection = await self.link.connection()
         await topology.ensure(connection, self.link.settings)
-        await topology.ensure_queue(connection, queue)
+        await topology.ensure_queue(connection, self.link.settings, queue)
         self._consumers = [await connection.consume(names.broker_queue(queue), self._take, prefetch=2000)]
         self._consumers.append(await connection.read(names.DEAD, self._take_dead, start="first"))
 

@@ -65,7 +65,7 @@ async def test_a_wrong_exchange_harms_only_its_own_message(sender: Sender, link:
 async def test_same_message_id_twice_under_way(sender: Sender, link: Link, settings: Settings) -> None:
     connection = await link.connection()
     await topology.ensure(connection, settings)
-    await topology.ensure_queue(connection, "default")
+    await topology.ensure_queue(connection, settings, "default")
     same = Properties(message_id="same")
     lost = Outgoing(b"{}", names.JOBS_EXCHANGE, "a/b", same)
     good = Outgoing(b"{}", names.JOBS_EXCHANGE, "default", same)

@@ -113,7 +113,7 @@ async def _topology(connection: Connection, settings: Settings) -> None:
     """Queues with consumers that take nothing (prefetch 1), one without, and someone who leads."""
     await topology.ensure(connection, settings)
     for queue in ("critical", "mailers", "default", "reports"):
-        await topology.ensure_queue(connection, queue)
+        await topology.ensure_queue(connection, settings, queue)
     taken = ("queue.critical", "queue.mailers", "queue.default", "jobs.leader")
     for queue in taken:
         await connection.consume(queue, lambda message: None, prefetch=1)

@@ -165,7 +165,7 @@ class JobMetric(Message):
     queue: str
     duration_ms: float | None
     """None when the sender's figure was no finite number."""
-    status: Literal["success", "failed"]
+    status: Literal["success", "failed", "expired", "cancelled"]
     worker_identity: str
     jid: str | None
     attempt: int | None

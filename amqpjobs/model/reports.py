@@ -10,6 +10,12 @@ from amqpjobs.model.fields import Problem
 from amqpjobs.model.messages import Heartbeat, JobMetric, RunningJob, Unreadable
 
 STATES = ("running", "quiet", "stopping", "stopped")
+PAUSED = "paused"
+"""A process that cannot begin jobs says why: `paused: the stream job_metrics cannot be written`."""
+LONGEST_STATE = 200
+
+STATUSES = ("success", "failed", "expired", "cancelled")
+"""What a metric may say became of a job; the last two were taken from their queue and not run."""
 
 
 def read_heartbeat(value: Any) -> Heartbeat | Unreadable:
@@ -21,7 +27,6 @@ def read_heartbeat(value: Any) -> Heartbeat | Unreadable:
     tag = fields.name(value.get("tag")) or ""
     if identity is None and (hostname is None or pid is None):
         return _refused(value, "identity: there is none")
-    state = value.get("state")
     return Heartbeat.trusted(
         {
             "identity": identity or f"{hostname}:{pid}:{tag}",
@@ -36,7 +41,7 @@ def read_heartbeat(value: Any) -> Heartbeat | Unreadable:
             "rss_kb": fields.whole(value.get("rss_kb")),
             "queues": fields.tags(value.get("queues")),
             "version": fields.words(value.get("version")),
-            "state": state if state in STATES else "running",
+            "state": _state(value.get("state")),
             "running": _running(value.get("running")),
         }
     )
@@ -52,8 +57,8 @@ def read_metric(value: Any) -> JobMetric | Unreadable:
     job_class, status = fields.name(value.get("job_class")), value.get("status")
     if job_class is None:
         return _refused(value, "job_class: there is none")
-    if status not in ("success", "failed"):
-        return _refused(value, f"status: {fields.shown(status)} is neither success nor failed")
+    if status not in STATUSES:
+        return _refused(value, f"status: {fields.shown(status)} is none of {', '.join(STATUSES)}")
     return JobMetric.trusted(
         {
             "timestamp": timestamp,
@@ -69,6 +74,12 @@ def read_metric(value: Any) -> JobMetric | Unreadable:
             "code_version": fields.words_or_none(value.get("code_version")),
         }
     )
+
+
+def _state(value: Any) -> str:
+    if isinstance(value, str) and (value in STATES or value.startswith(PAUSED)):
+        return text.safe(value)[:LONGEST_STATE]
+    return "running"
 
 
 def _running(value: Any) -> list[RunningJob]:

@@ -135,6 +135,8 @@ def _count(result: Tally, value: Any) -> None:
     if isinstance(metric, Unreadable) or not 0 <= metric.timestamp < LAST_INSTANT:
         result.unreadable += 1
         return
+    if metric.status not in ("success", "failed"):
+        return  # taken from its queue and not run: neither processed nor failed
     sums = _sums(metric)
     queue = _name(metric.queue)
     minute = int(metric.timestamp // MINUTE)

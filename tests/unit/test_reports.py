@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amqpjobs.model import reading, text
 from amqpjobs.model.messages import Heartbeat, JobMetric, Unreadable
+from amqpjobs.model.tally import tally
 from tests.unit.odd import ABSENT, NEVER, VALUES, maybe, objects
 
 BEAT = {
@@ -112,3 +113,25 @@ def test_any_report_is_one_or_is_refused(value: Any) -> None:
         else:
             json.dumps(found.model_dump(by_alias=True), allow_nan=False, ensure_ascii=False).encode()
             type(found).model_validate(found.model_dump(by_alias=True))
+
+
+@pytest.mark.parametrize("state", ["quiet", "stopping", "stopped", "running", "paused: job_metrics cannot be written"])
+def test_a_process_says_what_it_does(state: str) -> None:
+    beat = reading.read_heartbeat({"identity": "h:1:t", "state": state})
+    assert isinstance(beat, Heartbeat)
+    assert beat.state == state
+
+
+@pytest.mark.parametrize("state", [None, 3, "on fire", "paused\ud800" + "x" * 500])
+def test_any_other_state_is_safe_to_show(state: Any) -> None:
+    beat = reading.read_heartbeat({"identity": "h:1:t", "state": state})
+    assert isinstance(beat, Heartbeat)
+    assert beat.state == "running" or (beat.state.startswith("paused") and len(beat.state.encode()) <= 204)
+
+
+@pytest.mark.parametrize("status", ["expired", "cancelled"])
+def test_what_was_not_run_is_a_metric_and_no_run(status: str) -> None:
+    value = {"timestamp": 1.0, "job_class": "C", "status": status}
+    assert isinstance(reading.read_metric(value), JobMetric)
+    counted = tally([json.dumps(value).encode()], {})
+    assert (counted.minutes, counted.unreadable) == ({}, 0)

@@ -1,12 +1,13 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock
+.PHONY: help setup demo test chaos check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
 help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address"
 	@echo "make test     the whole test suite, on a real broker"
+	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
 	@echo "make format   let ruff format the code"
@@ -23,6 +24,10 @@ demo:
 test:
 	@scripts/setup test
 	@$(PYTHON_IN_VENV) -m pytest $(PYTEST)
+
+chaos:
+	@scripts/setup test
+	@$(PYTHON_IN_VENV) -m tests.chaos --seconds $${SECONDS:-600} --rate $${RATE:-100} --seed $${SEED:-1}
 
 check:
 	@scripts/setup

@@ -92,15 +92,15 @@ class Consumer(Protocol):
 
     @property
     def lost(self) -> asyncio.Future[None]:
-        """Done, with the reason as its exception, when no further message will come (also by `cancel`: no exception)."""
+        """Done, with the reason as its exception, when no further message will come; after `cancel` without one."""
         ...
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
-        """Acknowledge; queued for sending, never waits. On a lost channel it does nothing: the broker gives it again."""
+        """Acknowledge; queued, never waits. On a lost channel it does nothing: the broker gives the message again."""
         ...
 
     def nack(self, tag: int, *, requeue: bool = True) -> None:
-        """Give a message back, or drop it to the dead-letter exchange. Never on a stream (it kills a 3.10 connection)."""
+        """Give a message back, or drop it to the dead-letter exchange. Never on a stream: 3.10 drops the connection."""
         ...
 
     async def cancel(self) -> None:

@@ -22,6 +22,7 @@ from amqpjobs.streams.errors import (
     TooLarge,
     Unroutable,
 )
+from amqpjobs.streams.lean import connection as lean
 from amqpjobs.streams.port import Connection, FromTime, Incoming, Outgoing, Properties, QueueState, Scalar
 from tests.broker.reading import read_all
 from tests.conftest import Broker, Eventually
@@ -43,7 +44,7 @@ async def nothing_unhandled() -> AsyncIterator[None]:
     assert complaints == []
 
 
-@pytest.fixture(params=[aio.connect], ids=["aiormq"])
+@pytest.fixture(params=[aio.connect, lean.connect], ids=["aiormq", "lean"])
 def connect(request: pytest.FixtureRequest) -> Connect:
     driver: Connect = request.param
     return driver

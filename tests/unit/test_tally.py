@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amqpjobs.streams.follow import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqpjobs.model import tally, text
+from amqpjobs.streams.follow import Message
 from amqpjobs.streams.tally_store import Counted, LatestWait, TallyStore
 
 NOON = 1_795_780_800.0

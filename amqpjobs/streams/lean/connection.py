@@ -1,0 +1,328 @@
+"""The port over a socket of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from pamqp import commands
+from pamqp.base import Frame
+
+from amqpjobs.settings import Settings, redact
+from amqpjobs.streams.errors import AccessRefused, BrokerError, BrokerUnavailable, ConnectionLost, NotFound, Refused
+from amqpjobs.streams.lean.channel import CLOSE_SECONDS, BaseChannel, closing_error, unmarshal
+from amqpjobs.streams.lean.consumer import LeanConsumer
+from amqpjobs.streams.lean.publisher import LeanPublisher
+from amqpjobs.streams.lean.socket import Socket
+from amqpjobs.streams.lean.wire import FRAME_OVERHEAD, METHOD, OFFSET_HEADER, BadFrame
+from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
+
+CONNECT_SECONDS = 10.0
+MIB = 1024 * 1024
+_CAPABILITIES = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "publisher_confirms": True,
+}
+
+_T = TypeVar("_T")
+
+
+async def connect(settings: Settings, *, name: str) -> Connection:
+    """Open a connection; see `aio.connect`."""
+    address = redact(settings.url)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await _connect(settings, name)
+    except TimeoutError:
+        raise BrokerUnavailable(f"{address} did not answer in time") from None
+    except BrokerError as error:
+        if isinstance(error, ConnectionLost):
+            raise BrokerUnavailable(f"cannot reach {address}: {error}") from error
+        raise type(error)(f"{address}: {error}") from error
+    except OSError as error:
+        raise BrokerUnavailable(f"cannot reach {address}: {error.strerror or error}") from error
+    except (ValueError, TypeError, struct.error) as error:
+        raise Refused(
+            f"unreadable broker address {address}: it must look like amqp://user:password@host:5672/vhost, "
+            "with reserved characters percent-encoded"
+        ) from error
+
+
+async def _connect(settings: Settings, name: str) -> Connection:
+    url = urlsplit(settings.url)
+    if url.scheme not in {"amqp", "amqps"} or not url.hostname:
+        raise ValueError("not an AMQP address")
+    secure = ssl.create_default_context() if url.scheme == "amqps" else None
+    port = url.port or (5671 if secure else 5672)
+    _, made = await asyncio.get_running_loop().create_connection(Socket, url.hostname, port, ssl=secure)
+    connection = LeanConnection(made)
+    try:
+        await connection.open(
+            user=unquote(url.username or "guest"),
+            password=unquote(url.password or "guest"),
+            vhost=unquote(url.path[1:]) or "/",
+            heartbeat=settings.heartbeat,
+            name=name,
+        )
+    except BaseException:
+        made.abort()
+        raise
+    return connection
+
+
+class LeanConnection:
+    """One connection; see `port.Connection`. It is itself the channel 0 of its socket."""
+
+    def __init__(self, socket: Socket) -> None:
+        self.server: Mapping[str, str] = {}
+        self.blocked: str | None = None
+        self._socket = socket
+        self._methods: asyncio.Queue[Frame] = asyncio.Queue()
+        self._opened = False
+        self._closing: asyncio.Future[None] | None = None
+        self._unblocked = asyncio.Event()
+        self._unblocked.set()
+        self._answers_cancel = False
+        self._frame_max = 0
+        self._channel_max = 0
+        self._last = 0
+        self._calls = asyncio.Lock()
+        self._caller: BaseChannel | None = None
+        socket.channels[0] = self
+
+    # Opening and closing.
+
+    async def open(self, *, user: str, password: str, vhost: str, heartbeat: int, name: str) -> None:
+        """Shake hands. Raises AccessRefused, ConnectionLost."""
+        start = await self._expect(commands.Connection.Start)
+        properties = dict(start.server_properties or {})
+        self.server = {
+            str(key): value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value)
+            for key, value in properties.items()
+            if isinstance(value, str | bytes | bytearray)
+        }
+        capabilities: Any = properties.get("capabilities") or {}
+        self._answers_cancel = bool(capabilities.get("accept_consumer_cancel_ok"))
+        ours: Any = {"product": "amqpjobs", "connection_name": name, "capabilities": _CAPABILITIES}
+        self._socket.send(0, commands.Connection.StartOk(ours, "PLAIN", f"\0{user}\0{password}", "en_US"))
+        tune = await self._expect(commands.Connection.Tune, "it refuses the user or password: check AMQPJOBS_URL")
+        self._frame_max = tune.frame_max or 131_072
+        self._channel_max = tune.channel_max or 65_535
+        interval = min(heartbeat, tune.heartbeat) if tune.heartbeat else heartbeat
+        self._socket.send(0, commands.Connection.TuneOk(self._channel_max, self._frame_max, interval))
+        self._socket.send(0, commands.Connection.Open(vhost))
+        refusal = "no such virtual host, or no access to it: check AMQPJOBS_URL"
+        await self._expect(commands.Connection.OpenOk, refusal)
+        self._socket.parser.limit = self._frame_max - FRAME_OVERHEAD
+        self._socket.beat(interval)
+        self._opened = True
+
+    async def _expect(self, answer: type[_T], refusal: str = "") -> _T:
+        """The next method of the handshake. `refusal` says what a close in its place means."""
+        waiting = asyncio.ensure_future(self._methods.get())
+        try:
+            both: set[asyncio.Future[Any]] = {waiting, self._socket.life.lost}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise self._socket.life.gone()
+            method = waiting.result()
+        finally:
+            waiting.cancel()
+        if isinstance(method, answer):
+            return method
+        if isinstance(method, commands.Connection.Close):
+            if method.reply_code in (403, 530) and refusal:
+                raise AccessRefused(refusal)
+            raise ConnectionLost(f"{method.reply_code} {method.reply_text}")
+        raise ConnectionLost(f"the broker sent {type(method).__name__} in place of {answer.__name__}")
+
+    async def close(self) -> None:
+        """Close the connection; safe to repeat."""
+        if not self._socket.life.over and self._closing is None:
+            self._closing = asyncio.get_running_loop().create_future()
+            self._socket.send(0, commands.Connection.Close(200, "closed", 0, 0))
+            await asyncio.wait(
+                {self._closing, self._socket.life.lost}, timeout=CLOSE_SECONDS, return_when="FIRST_COMPLETED"
+            )
+        self._socket.end(None)
+        self._socket.close()
+
+    # The channel 0.
+
+    def frame(self, kind: int, buffer: bytes, start: int, end: int) -> None:
+        """A method of the connection."""
+        if kind != METHOD:
+            raise BadFrame(f"a frame of kind {kind} on channel 0")
+        method = unmarshal(kind, 0, buffer, start, end)
+        if not self._opened:
+            self._methods.put_nowait(method)  # type: ignore[arg-type]
+            return
+        match method:
+            case commands.Connection.Close():
+                self._socket.send(0, commands.Connection.CloseOk())
+                self._socket.end(closing_error(method.reply_code, method.reply_text))
+                self._socket.close()
+            case commands.Connection.CloseOk() if self._closing is not None and not self._closing.done():
+                self._closing.set_result(None)
+            case commands.Connection.Blocked():
+                self.blocked = f"the broker takes no messages now: {method.reason or 'memory or disk alarm'}"
+                self._unblocked.clear()
+            case commands.Connection.Unblocked():
+                self.blocked = None
+                self._unblocked.set()
+
+    def end(self, reason: BrokerError | None) -> None:
+        """The connection is gone."""
+        self._unblocked.set()
+        if self._closing is not None and not self._closing.done():
+            self._closing.set_result(None)
+
+    # The port.
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done when the connection is gone."""
+        return self._socket.life.lost
+
+    @property
+    def largest_message(self) -> int:
+        """The largest body in bytes that a publisher sends: RabbitMQ took 128 MiB before 4.0 and takes 16 since."""
+        major = self.server.get("version", "").split(".")[0]
+        if self.server.get("product") == "RabbitMQ" and major.isdigit() and int(major) < 4:
+            return 128 * MIB
+        return 16 * MIB - 512 * 1024
+
+    async def unblocked(self) -> None:
+        """Wait until the broker takes publishes (again)."""
+        self._socket.life.check()
+        await self._unblocked.wait()
+        self._socket.life.check()
+
+    async def publisher(self) -> Publisher:
+        """Open a channel for publishing with confirms."""
+        channel = LeanPublisher(
+            self._socket, self._number(), largest=self.largest_message, frame_max=self._frame_max
+        )  # fmt: skip
+        await _opened(channel)
+        return channel
+
+    async def consume(
+        self, queue: str, handler: Handler, *, prefetch: int, exclusive: bool = False, priority: int | None = None
+    ) -> Consumer:
+        """Consume from a queue by its broker name."""
+        arguments = {} if priority is None else {"x-priority": priority}
+        return await self._subscribe(queue, handler, prefetch, exclusive, arguments)
+
+    async def read(self, stream: str, handler: Handler, *, start: Start, prefetch: int = 1000) -> Consumer:
+        """Read a stream from `start`."""
+        at = datetime.fromtimestamp(start.at, UTC) if isinstance(start, FromTime) else start
+        arguments: dict[str, Any] = {OFFSET_HEADER: at}
+        if self.server.get("product") == "LavinMQ":
+            # It would continue a consumer tag's delivery cursor, and skip what was delivered and not yet folded.
+            arguments["x-stream-automatic-offset-tracking"] = False
+        return await self._subscribe(stream, handler, prefetch, False, arguments)
+
+    async def passive(self, queue: str) -> QueueState | None:
+        """Ask whether a queue or stream exists and how full it is."""
+        try:
+            found = await self._call(_queue(queue, {}, passive=True), commands.Queue.DeclareOk)
+        except NotFound:
+            return None
+        return QueueState(ready=found.message_count or 0, consumers=found.consumer_count or 0)
+
+    async def declare_queue(self, name: str, arguments: Mapping[str, Scalar]) -> None:
+        """Declare a durable queue unless it exists; then compare its arguments, if we have the right to."""
+        existing = await self.passive(name)
+        await self._declare(existing is not None, _queue(name, arguments), commands.Queue.DeclareOk)
+
+    async def declare_exchange(self, name: str, kind: str) -> None:
+        """Declare a durable exchange unless it exists; then compare its kind, if we have the right to."""
+        try:
+            await self._call(_exchange(name, kind, passive=True), commands.Exchange.DeclareOk)
+            exists = True
+        except NotFound:
+            exists = False
+        await self._declare(exists, _exchange(name, kind), commands.Exchange.DeclareOk)
+
+    async def _declare(self, exists: bool, method: Frame, answer: type[Frame]) -> None:
+        try:
+            await self._call(method, answer)
+        except AccessRefused:
+            if not exists:
+                raise
+
+    async def bind(self, queue: str, exchange: str, routing_key: str) -> None:
+        """Bind a queue to an exchange."""
+        await self._call(commands.Queue.Bind(0, queue, exchange, routing_key, False, {}), commands.Queue.BindOk)
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue or stream and all that is in it."""
+        await self._call(commands.Queue.Delete(0, name, False, False, False), commands.Queue.DeleteOk)
+
+    # Channels.
+
+    def _number(self) -> int:
+        """A free channel number, the one that was free longest: late frames of a closed one meet nobody."""
+        self._socket.life.check()
+        for step in range(1, self._channel_max + 1):
+            number = (self._last + step - 1) % self._channel_max + 1
+            if number not in self._socket.channels:
+                self._last = number
+                return number
+        raise Refused(f"all {self._channel_max} channels of the connection are in use")
+
+    async def _subscribe(
+        self, queue: str, handler: Handler, prefetch: int, exclusive: bool, arguments: Mapping[str, Any]
+    ) -> Consumer:
+        consumer = LeanConsumer(self._socket, self._number(), handler, answers_cancel=self._answers_cancel)
+        await _opened(consumer)
+        try:
+            await consumer.subscribe(queue, prefetch=prefetch, exclusive=exclusive, arguments=arguments)
+        except BaseException:
+            await consumer.close()
+            raise
+        return consumer
+
+    async def _call(self, method: Frame, answer: type[Any]) -> Any:
+        """Call a method on a channel that is kept for this, and thrown away by the first refusal."""
+        async with self._calls, self._discarding():
+            if self._caller is None or self._caller.life.over:
+                self._caller = BaseChannel(self._socket, self._number())
+                await _opened(self._caller)
+            return await self._caller.call(method, answer)
+
+    @contextlib.asynccontextmanager
+    async def _discarding(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            channel, self._caller = self._caller, None
+            if channel is not None and not isinstance(error, BrokerError):
+                await channel.close()
+            raise
+
+
+async def _opened(channel: BaseChannel) -> None:
+    try:
+        await channel.open()
+    except BaseException:
+        await channel.close()
+        raise
+
+
+def _queue(name: str, arguments: Mapping[str, Scalar], *, passive: bool = False) -> Frame:
+    given: Any = dict(arguments)
+    return commands.Queue.Declare(0, name, passive, True, False, False, False, given)
+
+
+def _exchange(name: str, kind: str, *, passive: bool = False) -> Frame:
+    return commands.Exchange.Declare(0, name, kind, passive, True, False, False, False, {})

@@ -72,6 +72,8 @@ class Settings(BaseSettings):
     """AMQP heartbeat in seconds: a half-open connection is noticed after three."""
     queue_type: Literal["classic", "quorum"] = "classic"
     """How job queues that do not exist yet are declared on RabbitMQ: `quorum` replicates them in a cluster."""
+    max_message_bytes: int | None = Field(default=None, ge=65_536)
+    """The largest message in bytes that we send, where the broker is configured to take less than it usually does."""
     publish_timeout: float = Field(default=10.0, gt=0)
     """Seconds a client waits for a confirm, the broker's absence included."""
     metrics_window: float = Field(default=72 * 3600.0, gt=0)

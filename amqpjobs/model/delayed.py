@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from amqpjobs.model import names, protocol, reading
+from amqpjobs.model import names, protocol, reading, unwrapped
 from amqpjobs.model.arrival import Readable, derived_jid, pending, read_entry, read_one
 from amqpjobs.model.messages import DeadJob, ScheduledJob, Unreadable
 from amqpjobs.model.pending import Claim, Facts, Pending, Store
@@ -33,7 +33,7 @@ from amqpjobs.model.protocol import (
     Verdict,
 )
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 FIRST_OFFSET = 1
@@ -54,8 +54,10 @@ class DelayedSet:
         self.stream = stream
         self.store = store
 
-    def fold(self, offset: int, body: bytes) -> None:
-        """Apply the message at `offset`."""
+    def fold(self, offset: int, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
+        """Apply the message at `offset`; its headers matter only where they stand for an entry (see `unwrapped`)."""
+        if headers:
+            body = unwrapped.joined(body, headers)
         facts = self.store.facts()
         if facts.headless is None:
             self.store.keep_facts(facts._replace(headless=offset > FIRST_OFFSET))

@@ -7,6 +7,7 @@ any longer, and not one digit of it changes.
 from __future__ import annotations
 
 import base64
+import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,8 @@ from amqpjobs.model import backoff, names, text
 from amqpjobs.model.messages import Job, Unreadable
 
 FIT = 15 * 1024 * 1024
-"""Bytes that an entry should not pass: RabbitMQ from 4.0 on takes 16 MiB a message, and closes the channel beyond."""
+"""Bytes that an entry should not pass where the broker's own limit is not known: RabbitMQ from 4.0 on takes 16 MiB a
+message, and closes the channel beyond."""
 
 CUT = "\n… cut to fit …"
 """What marks a backtrace or message that was cut."""
@@ -35,7 +37,7 @@ class Failure:
 class Outcome(NamedTuple):
     """Where a failure is written, and what. A discarded job is written nowhere (it counts as failed all the same).
 
-    `entry` passes `FIT` only when the job alone does: it must then be kept as a message of its own.
+    `entry` is larger than what was to fit only when the job alone is: see `unwrapped`.
     """
 
     stream: str | None
@@ -44,14 +46,24 @@ class Outcome(NamedTuple):
 
 
 def failed(
-    job: Job, failure: Failure, *, now: float, jitter: float, worker: str, properties: Mapping[str, Any]
+    job: Job,
+    failure: Failure,
+    *,
+    now: float,
+    jitter: float,
+    worker: str,
+    properties: Mapping[str, Any],
+    fit: int = FIT,
 ) -> Outcome:
-    """What becomes of a job whose run failed at `now`: tried again, dead, or discarded."""
+    """What becomes of a job whose run failed at `now`: tried again, dead, or discarded.
+
+    An entry of more than `fit` bytes has its backtrace cut, and then its message.
+    """
     again = not failure.final and job.retry_count < job.retry
     if not again and not job.dead:
         return Outcome(None, None, "discarded")
     head = _retry(job, failure, now=now, jitter=jitter) if again else _dead(job, now=now)
-    entry = _fit({**head, **_tail(job, failure, now=now, worker=worker, properties=properties)})
+    entry = _fit({**head, **_tail(job, failure, now=now, worker=worker, properties=properties)}, fit)
     return Outcome(names.RETRIES, entry, "retry") if again else Outcome(names.DEAD, entry, "dead")
 
 
@@ -80,7 +92,7 @@ def unreadable(bad: Unreadable, *, now: float, jid: str, queue: str | None, work
 def metric(
     job: Job,
     *,
-    status: Literal["success", "failed"],
+    status: Literal["success", "failed", "cancelled"],
     started_at: float,
     duration_ms: float,
     worker: str,
@@ -133,14 +145,14 @@ def _tail(job: Job, failure: Failure, *, now: float, worker: str, properties: Ma
     return entry
 
 
-def _fit(entry: dict[str, Any]) -> bytes:
+def _fit(entry: dict[str, Any], fit: int) -> bytes:
     """The entry's bytes; its backtrace is cut to what fits, and then its message."""
     for member in ("backtrace", "error_message", "error_class"):
         written = text.dump(entry)
-        if len(written) <= FIT:
+        if len(written) <= fit:
             return written
         if len(entry[member]) > len(CUT):
-            entry[member] = _cut(entry[member], len(written) - FIT)
+            entry[member] = _cut(entry[member], len(written) - fit)
     return text.dump(entry)
 
 
@@ -173,3 +185,16 @@ def kept(raw: bytes) -> dict[str, str]:
     if plain is not None and len(text.dump(plain)) <= len(raw) * 4 // 3 + 1000:
         return {"raw": plain}
     return {"raw_base64": base64.b64encode(raw).decode()}
+
+
+def unkept(members: Mapping[str, Any]) -> bytes | None:
+    """The bytes that `kept` made members of; None when there are none."""
+    plain, encoded = members.get("raw"), members.get("raw_base64")
+    if isinstance(plain, str):
+        return plain.encode("utf-8", "surrogatepass")
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (ValueError, binascii.Error):
+        return None

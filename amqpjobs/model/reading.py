@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Any, NamedTuple
 
 from amqpjobs.model import fields, names, text
 from amqpjobs.model.fields import Problem
 from amqpjobs.model.intake import MALFORMED, UNSET, build_job, first_name, read_job
 from amqpjobs.model.messages import DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
+from amqpjobs.model.outcomes import unkept
 from amqpjobs.model.reports import read_heartbeat, read_metric
 
 __all__ = [
@@ -144,7 +143,7 @@ def _died_at(entry: dict[str, Any]) -> float | Problem:
 def _remains(piece: Piece, jid: str) -> tuple[Job | None, bytes | None, bytes | None]:
     """Of a dead record: the job and its bytes, or else the bytes that are no job; nothing at all is possible too."""
     if piece.value.get("job") is None:
-        return None, None, _original(piece.value)
+        return None, None, unkept(piece.value)
     inner = _inner_job(piece, jid)
     if isinstance(inner, Unreadable):
         return None, None, text.member(piece.raw, "job")
@@ -195,19 +194,6 @@ def _failure(piece: Piece) -> dict[str, Any]:
         "raw": piece.raw,
         "properties": fields.properties(entry.get("properties")),
     }
-
-
-def _original(entry: dict[str, Any]) -> bytes | None:
-    """The unreadable bytes that a record keeps, None when it keeps none."""
-    kept, encoded = entry.get("raw"), entry.get("raw_base64")
-    if isinstance(kept, str):
-        return kept.encode("utf-8", "surrogatepass")
-    if not isinstance(encoded, str):
-        return None
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (ValueError, binascii.Error):
-        return None
 
 
 def _refused(piece: Piece, jid: str, problem: str, *, error_class: str = MALFORMED) -> Unreadable:

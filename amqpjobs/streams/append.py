@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from amqpjobs.clock import Clock
+from amqpjobs.model import unwrapped
 from amqpjobs.streams import topology
 from amqpjobs.streams.channel import PublishingChannel
 from amqpjobs.streams.errors import (
@@ -21,10 +22,12 @@ from amqpjobs.streams.errors import (
     ConnectionLost,
     Nacked,
     NotFound,
+    TooLarge,
     Unroutable,
 )
+from amqpjobs.streams.limits import largest_entry
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Outgoing
+from amqpjobs.streams.port import Outgoing, Properties, Scalar
 
 log = logging.getLogger("amqpjobs.streams")
 
@@ -56,6 +59,8 @@ class _Chunk:
 class Appender:
     """Appends entries to one stream, one unconfirmed message at a time; what is asked meanwhile shares the next one.
 
+    An entry that no message can hold goes as a message of its job, with the rest in headers (`model.unwrapped`).
+
     A message whose confirm was lost is sent again under its number until it is confirmed, or nobody waits for it any
     more: folds ignore repeats. Safe for many tasks at once; entries arrive in the order of the calls.
     """
@@ -79,13 +84,13 @@ class Appender:
         """Append JSON objects and return once the broker confirmed them all.
 
         Raises ConfirmTimeout after `timeout` seconds when they may have arrived, BrokerUnavailable when they certainly
-        did not, Refused, TooLarge (an entry that no message can hold), ValueError (an entry is no JSON object).
-        Cancelling gives up in the same way.
+        did not, Refused, TooLarge (an entry that no message can hold, and neither its job), ValueError (an entry is no
+        JSON object). Cancelling gives up in the same way.
         """
         if not entries:
             return
         request = _Request(asyncio.get_running_loop().create_future())
-        self._queue.extend(_chunks(request, entries))
+        self._queue.extend(_chunks(request, entries, self._most()))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run(), name=f"append {self.stream}")
         try:
@@ -115,7 +120,8 @@ class Appender:
         """The chunks of the next message: at least one that someone still waits for."""
         taken: list[_Chunk] = []
         size = 0
-        while self._queue and (not taken or size + self._queue[0].size <= MESSAGE_BYTES):
+        most = self._most()
+        while self._queue and (not taken or size + self._queue[0].size <= most):
             chunk = self._queue.popleft()
             if not chunk.request.done.done():
                 taken.append(chunk)
@@ -125,9 +131,9 @@ class Appender:
     async def _deliver(self, chunks: list[_Chunk]) -> None:
         """Send one message until it is confirmed, refused, or no caller waits for it."""
         self._seq += 1
-        body = message_body([entry for chunk in chunks for entry in chunk.entries], self.source, self._seq)
+        entries = [entry for chunk in chunks for entry in chunk.entries]
         requests = [chunk.request for chunk in chunks]
-        sending = asyncio.create_task(self._until_confirmed(Outgoing(body, "", self.stream), requests))
+        sending = asyncio.create_task(self._until_confirmed(entries, self._seq, requests))
 
         def stop_when_abandoned(_: asyncio.Future[None]) -> None:
             if all(request.done.done() for request in requests):
@@ -143,11 +149,13 @@ class Appender:
             sending.cancel()
             _settle(requests, sending)
 
-    async def _until_confirmed(self, message: Outgoing, requests: list[_Request]) -> None:
+    async def _until_confirmed(self, entries: list[bytes], seq: int, requests: list[_Request]) -> None:
         pause = FIRST_PAUSE
+        whole = Outgoing(message_body(entries, self.source, seq), "", self.stream)
         while True:
             try:
                 publisher = await self._channel.open()
+                message = whole if len(whole.body) <= self._link.largest_message else self._unwrapped(entries, seq)
                 for request in requests:
                     request.sent = True
                 return await publisher.publish(message)
@@ -157,6 +165,20 @@ class Appender:
                 await self._restore_topology()
             await self._clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _unwrapped(self, entries: list[bytes], seq: int) -> Outgoing:
+        """The message of an entry that is too large: its job alone."""
+        limit = self._link.largest_message
+        found = unwrapped.split(entries[0]) if len(entries) == 1 else None
+        if found is None or len(found.body) > limit:
+            size = sum(map(len, entries)) if found is None else len(found.body)
+            raise TooLarge(f"an entry of {size} bytes for {self.stream} does not fit: the limit is {limit}")
+        stamp: dict[str, Scalar] = {f"{unwrapped.PREFIX}from": self.source, f"{unwrapped.PREFIX}seq": seq}
+        return Outgoing(found.body, "", self.stream, Properties(headers=found.headers | stamp))
+
+    def _most(self) -> int:
+        """Bytes at which a message closes."""
+        return min(MESSAGE_BYTES, largest_entry(self._link.largest_message))
 
     async def _restore_topology(self) -> None:
         """Nothing took the message: the stream was deleted, or the broker has just started and it is not up yet."""
@@ -188,10 +210,10 @@ def _object(entry: bytes) -> bytes:
     return stripped
 
 
-def _chunks(request: _Request, entries: Sequence[bytes]) -> list[_Chunk]:
+def _chunks(request: _Request, entries: Sequence[bytes], most: int) -> list[_Chunk]:
     chunks: list[_Chunk] = []
     for entry in map(_object, entries):
-        if not chunks or chunks[-1].size + len(entry) + 1 > MESSAGE_BYTES:
+        if not chunks or chunks[-1].size + len(entry) + 1 > most:
             chunks.append(_Chunk(request))
         chunks[-1].entries.append(entry)
         chunks[-1].size += len(entry) + 1

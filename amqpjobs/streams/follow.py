@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from amqpjobs.clock import Clock
@@ -14,7 +15,7 @@ from amqpjobs.streams import topology
 from amqpjobs.streams.epoch import Finding, digest, judge, tail
 from amqpjobs.streams.errors import BrokerError, ConnectionLost, NotFound, PreconditionFailed, Refused
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Connection, Incoming, Start
+from amqpjobs.streams.port import Connection, Incoming, Scalar, Start
 from amqpjobs.streams.subscription import Subscription
 
 log = logging.getLogger("amqpjobs.streams")
@@ -31,11 +32,15 @@ REFUSED_PAUSE = 5.0
 
 
 class Message(NamedTuple):
-    """One message of a stream: its offset, its body, and 16 bytes that tell it from another at the same offset."""
+    """One message of a stream: its offset, its body, and 16 bytes that tell it from another at the same offset.
+
+    Its headers matter where the body is no entry but the job of one (`model.unwrapped`).
+    """
 
     offset: int
     body: bytes
     digest: bytes
+    headers: Mapping[str, Scalar] = MappingProxyType({})
 
 
 class View(Protocol):
@@ -83,6 +88,11 @@ class Follower(Service):
         self._folded = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._complaint: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the stream cannot be read (no rights), or None. It was logged once, and is tried again."""
+        return self._complaint
 
     @property
     def caught_up(self) -> bool:
@@ -141,7 +151,8 @@ class Follower(Service):
 
     async def _declare(self, connection: Connection, error: BrokerError) -> None:
         """The stream is gone: without it nobody can append either."""
-        log.info("%s cannot be read now (%s): declaring it unless it exists", self.stream, error)
+        if self._complaint is None:
+            log.info("%s cannot be read now (%s): declaring it unless it exists", self.stream, error)
         try:
             await topology.ensure(connection, self._link.settings)
         except Refused as refusal:
@@ -200,7 +211,9 @@ class Follower(Service):
             self._announce()
 
     def _fold(self, messages: Sequence[Incoming]) -> None:
-        self.view.fold([Message(_offset(each), each.body, digest(each.body)) for each in messages])
+        self.view.fold(
+            [Message(_offset(each), each.body, digest(each.body), each.properties.headers) for each in messages]
+        )
 
     def _catch_up(self, subscription: Subscription) -> None:
         self._caught_up.set()

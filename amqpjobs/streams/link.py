@@ -13,6 +13,7 @@ from amqpjobs.service import Service
 from amqpjobs.settings import Settings, redact
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.errors import BrokerError, BrokerUnavailable
+from amqpjobs.streams.limits import largest_message
 from amqpjobs.streams.port import Connection
 
 log = logging.getLogger("amqpjobs.streams")
@@ -53,6 +54,12 @@ class Link(Service):
         """Why the broker takes no publishes now, or None."""
         connection = self._live()
         return connection.blocked if connection else None
+
+    @property
+    def largest_message(self) -> int:
+        """The largest body in bytes that the broker takes; without a connection, what every broker takes."""
+        connection = self._live()
+        return largest_message(connection.server if connection else {}, self.settings.max_message_bytes)
 
     async def connection(self, timeout: float | None = None) -> Connection:
         """The live connection, waiting for one if need be.

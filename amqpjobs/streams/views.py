@@ -49,7 +49,7 @@ class DelayedView:
         self._db.execute("BEGIN")
         try:
             for message in messages:
-                self._set.fold(message.offset, message.body)
+                self._set.fold(message.offset, message.body, message.headers)
             self.store.keep_meta("offset", messages[-1].offset)
             self.store.keep_meta("digest", messages[-1].digest)
             self._db.execute("COMMIT")

@@ -24,8 +24,10 @@ def a_job(raw: bytes, queue: str = "default") -> Job:
     return found
 
 
-def fail(job: Job, failure: Failure = FAILURE, *, now: float = 1000.0, **properties: Any) -> Outcome:
-    return outcomes.failed(job, failure, now=now, jitter=0.5, worker="host:1:test", properties=properties)
+def fail(
+    job: Job, failure: Failure = FAILURE, *, now: float = 1000.0, fit: int = outcomes.FIT, **properties: Any
+) -> Outcome:
+    return outcomes.failed(job, failure, now=now, jitter=0.5, worker="host:1:test", properties=properties, fit=fit)
 
 
 def read_back(outcome: Outcome) -> RetryEntry | DeadJob:
@@ -169,11 +171,9 @@ def test_any_error_can_be_written_down(error_class: str, message: str, backtrace
 
 @pytest.mark.parametrize("sign", ["x", "é", "\x00", "\U0001f600", '"'])
 @pytest.mark.parametrize(("message", "backtrace"), [(10, 150_000), (110_000, 110_000), (150_000, 0)])
-def test_an_entry_is_cut_to_fit_with_a_marker(
-    monkeypatch: pytest.MonkeyPatch, sign: str, message: int, backtrace: int
-) -> None:
-    monkeypatch.setattr(outcomes, "FIT", 100_000)
-    outcome = fail(a_job(b'{"class":"A","args":["kept"]}'), Failure("E", sign * message, sign * backtrace))
+def test_an_entry_is_cut_to_fit_with_a_marker(sign: str, message: int, backtrace: int) -> None:
+    failure = Failure("E", sign * message, sign * backtrace)
+    outcome = fail(a_job(b'{"class":"A","args":["kept"]}'), failure, fit=100_000)
     assert outcome.entry is not None
     assert 90_000 < len(outcome.entry) <= 100_000
     entry = read_back(outcome)

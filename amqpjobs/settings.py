@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
@@ -17,6 +16,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from amqpjobs.addresses import redact as redact  # noqa: PLC0414 - asked for here by all who show `url`
 from amqpjobs.model import names
 
 
@@ -61,13 +61,26 @@ class Settings(BaseSettings):
     """What every process of ours reads at its start. Nested values: `AMQPJOBS_STREAMS__RETRIES__MAX_AGE=…`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="AMQPJOBS_", env_nested_delimiter="__", toml_file="amqpjobs.toml", extra="forbid"
+        env_prefix="AMQPJOBS_",
+        env_nested_delimiter="__",
+        toml_file="amqpjobs.toml",
+        extra="forbid",
+        hide_input_in_errors=True,  # it may be a password
     )
 
     url: str = Field(default="amqp://guest:guest@127.0.0.1:5672/", repr=False)
+    """The broker; several, separated by spaces or commas, are tried in this order at each connect."""
     stream_url: str | None = Field(default=None, repr=False)
     management_url: str | None = Field(default=None, repr=False)
+    """The broker's HTTP API; not given, it is looked for on its usual port at the broker's host."""
+    ca_file: Path | None = None
+    """PEM file of the authorities that `amqps:` and `https:` trust, in place of the system's."""
+    cert_file: Path | None = None
+    """PEM file of our own certificate, where the broker asks for one, and `key_file` of its key if that is apart."""
+    key_file: Path | None = None
     state_dir: Path = Field(default_factory=_state_dir)
+    driver: Literal["lean", "aiormq"] = "aiormq"
+    """What speaks AMQP: our own lean driver, or the one of aio-pika."""
     heartbeat: int = Field(default=10, ge=1, le=3600)
     """AMQP heartbeat in seconds: a half-open connection is noticed after three."""
     queue_type: Literal["classic", "quorum"] = "classic"
@@ -133,17 +146,6 @@ _UNITS = {"Y": 365 * 86400.0, "M": 30 * 86400.0, "D": 86400.0, "h": 3600.0, "m":
 def age_seconds(max_age: str) -> float:
     """Seconds of a broker age such as `30D` (a month is 30 days, a year 365, as RabbitMQ counts)."""
     return int(max_age[:-1]) * _UNITS[max_age[-1]]
-
-
-def redact(url: str) -> str:
-    """The address without user and password, for logs and pages."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "<unreadable address>"
-    return urlunsplit((parts.scheme, host + port, parts.path, "", ""))
 
 
 def load() -> Settings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -17,7 +18,9 @@ import aiormq
 from aiormq.abc import AbstractChannel
 from yarl import URL
 
-from amqpjobs.settings import Settings, redact
+from amqpjobs.addresses import Address
+from amqpjobs.settings import Settings
+from amqpjobs.streams import hosts
 from amqpjobs.streams.aio_consumer import OFFSET_HEADER, AioConsumer
 from amqpjobs.streams.aio_publisher import CLOSE_SECONDS, AioPublisher, close_channel
 from amqpjobs.streams.errors import AccessRefused, BrokerError, NotFound
@@ -26,7 +29,6 @@ from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publi
 from amqpjobs.streams.translation import connect_failure, translated
 from amqpjobs.streams.transport import Transport
 
-CONNECT_SECONDS = 10.0
 MIB = 1024 * 1024
 
 _T = TypeVar("_T")
@@ -34,42 +36,51 @@ _driver_log = logging.getLogger("aiormq")
 
 
 async def connect(settings: Settings, *, name: str) -> Connection:
-    """Open a connection; `name` is what the broker's management shows.
+    """Open a connection to the first broker of the address that takes one; `name` is what its management shows.
 
     Raises BrokerUnavailable (nobody there, or not ready), AccessRefused (user, password, a virtual host that is missing
-    or closed to the user), Refused (an address that cannot be read).
+    or closed to the user), Refused (an address that cannot be read, a certificate that is not accepted).
     """
     if _driver_log.level == logging.NOTSET:
         # It logs each loss up to four times, with tracebacks; `link` logs it once.
         _driver_log.setLevel(logging.CRITICAL)
-    address = redact(settings.url)
-    try:
-        transport = Transport(settings.url)
-        driver = _driver(settings, name, transport)
-        async with asyncio.timeout(CONNECT_SECONDS):
+
+    async def open_one(address: Address, tls: ssl.SSLContext | None) -> Connection:
+        transport = Transport(tls)
+        driver = _driver(settings, address, name, transport)
+        try:
             await driver.connect()
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:
-        raise connect_failure(error, address) from error
-    return AioConnection(driver, transport)
+        except Exception as error:
+            if isinstance(error, OSError) and not isinstance(error, aiormq.AMQPError):
+                raise
+            raise connect_failure(error, address.shown) from error
+        return AioConnection(driver, transport, address.shown)
+
+    return await hosts.in_turn(settings, open_one)
 
 
-def _driver(settings: Settings, name: str, transport: Transport) -> aiormq.Connection:
-    url = URL(settings.url)
-    if url.scheme not in {"amqp", "amqps"} or not url.host:
-        raise ValueError("not an AMQP address")
-    return aiormq.Connection(
-        url.update_query(heartbeat=str(settings.heartbeat)),
-        transport_factory=transport,
-        client_properties={"connection_name": name, "product": "amqpjobs"},
+def _driver(settings: Settings, address: Address, name: str, transport: Transport) -> aiormq.Connection:
+    url = URL.build(
+        scheme="amqps" if address.secure else "amqp",
+        user=address.user,
+        password=address.password,
+        host=address.host,
+        port=address.port,
+        path="/",
+        query={"heartbeat": str(settings.heartbeat)},
     )
+    driver = aiormq.Connection(
+        url, transport_factory=transport, client_properties={"connection_name": name, "product": "amqpjobs"}
+    )
+    driver.vhost = address.vhost  # the driver would take an empty name for "/"
+    return driver
 
 
 class AioConnection:
     """One connection; see `port.Connection`."""
 
-    def __init__(self, driver: aiormq.Connection, transport: Transport) -> None:
+    def __init__(self, driver: aiormq.Connection, transport: Transport, address: str) -> None:
+        self.address = address
         self._driver = driver
         self._transport = transport
         self._life = Lifeline()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from amqpjobs.clock import Clock
 from amqpjobs.service import Service
 from amqpjobs.settings import Settings, redact
-from amqpjobs.streams.aio import connect
+from amqpjobs.streams.drivers import connect
 from amqpjobs.streams.errors import BrokerError, BrokerUnavailable
 from amqpjobs.streams.limits import largest_message
 from amqpjobs.streams.port import Connection
@@ -124,13 +124,13 @@ class Link(Service):
         async with self._changed:
             self._connection = connection
             self._changed.notify_all()
-        log.info("connected to %s", redact(self.settings.url))
+        log.info("connected to %s", connection.address)
         self.last_error = None
         self._silent = False
 
     def _report_loss(self, connection: Connection) -> None:
         reason = connection.lost.exception()
-        self.last_error = f"lost the connection to {redact(self.settings.url)}: {reason or 'closed'}"
+        self.last_error = f"lost the connection to {connection.address}: {reason or 'closed'}"
         self._silent = True
         log.warning("%s", self.last_error)
 

@@ -124,6 +124,11 @@ class Connection(Protocol):
     """One AMQP connection."""
 
     @property
+    def address(self) -> str:
+        """Where it leads, without credentials: one of the addresses of the settings."""
+        ...
+
+    @property
     def lost(self) -> asyncio.Future[None]:
         """Done, with the reason as its exception, when the connection is gone."""
         ...

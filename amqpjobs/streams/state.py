@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import unquote, urlsplit
 
+from amqpjobs.addresses import AddressError, brokers
 from amqpjobs.settings import Settings
 
 _SLOTS = 64
@@ -66,9 +66,14 @@ def hold(settings: Settings, role: str) -> StateFolder:
 
 
 def _place(url: str) -> str:
-    """A folder name for broker and virtual host: readable, with a digest where two could read alike."""
-    parts = urlsplit(url)
-    vhost = unquote(parts.path[1:]) if len(parts.path) > 1 else "/"
-    name = f"{parts.hostname or 'localhost'}_{parts.port or 5672}_{vhost}"
+    """A folder name for broker and virtual host: readable, with a digest where two could read alike.
+
+    Of several brokers the first one's: they are taken for nodes of one cluster.
+    """
+    try:
+        first = brokers(url)[0]
+        name = f"{first.host}_{first.port}_{first.vhost}"
+    except AddressError as error:
+        raise NoStateFolder(f"AMQPJOBS_URL: {error}") from None
     digest = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
     return re.sub(r"[^A-Za-z0-9.-]+", "_", name)[:80] + "-" + digest

@@ -44,13 +44,6 @@ def connect_failure(error: BaseException, address: str) -> errors.BrokerError:
     # The driver does not tell the reason of a close that answers `connection.open`, only that there was one.
     if isinstance(error, aiormq.InvalidFrameError) and "Connection.OpenOk" in text and "Connection.Close" in text:
         return errors.AccessRefused(f"{address}: no such virtual host, or no access to it: check AMQPJOBS_URL")
-    if isinstance(error, (ValueError, TypeError, KeyError)):
-        return errors.Refused(
-            f"unreadable broker address {address}: it must look like amqp://user:password@host:5672/vhost, "
-            "with reserved characters percent-encoded"
-        )
-    if isinstance(error, TimeoutError):
-        return errors.BrokerUnavailable(f"{address} did not answer in time")
     return errors.BrokerUnavailable(f"cannot reach {address}: {text}")
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import Any
 
 from aiormq import TransportFactory
-from aiormq.connection import TCPTransportFactory, TLSTransportFactory
 from yarl import URL
 
 
 class Transport(TransportFactory):
-    """Opens the socket as the driver would, without Nagle's delay, and can abort it."""
+    """Opens the socket without Nagle's delay, with TLS when there is a context, and can abort it."""
 
-    def __init__(self, url: str) -> None:
-        self._inner = TLSTransportFactory() if url.startswith("amqps:") else TCPTransportFactory()
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
         self._writer: asyncio.StreamWriter | None = None
 
-    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open the socket."""
-        reader, writer = await self._inner.create(url, **kwargs)
+    async def create(self, url: URL, **_: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open the socket. Raises OSError, ssl.SSLError."""
+        reader, writer = await asyncio.open_connection(url.host, url.port, ssl=self._tls)
         self._writer = writer
         raw = writer.get_extra_info("socket")
         if raw is not None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-import struct
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from pamqp import commands
 from pamqp.base import Frame
 
-from amqpjobs.settings import Settings, redact
+from amqpjobs.addresses import Address
+from amqpjobs.settings import Settings
+from amqpjobs.streams import hosts
 from amqpjobs.streams.errors import AccessRefused, BrokerError, BrokerUnavailable, ConnectionLost, NotFound, Refused
 from amqpjobs.streams.lean.channel import CLOSE_SECONDS, BaseChannel, closing_error, unmarshal
 from amqpjobs.streams.lean.consumer import LeanConsumer
@@ -23,7 +23,6 @@ from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import FRAME_OVERHEAD, METHOD, OFFSET_HEADER, BadFrame
 from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
 
-CONNECT_SECONDS = 10.0
 MIB = 1024 * 1024
 _CAPABILITIES = {
     "authentication_failure_close": True,
@@ -38,53 +37,35 @@ _T = TypeVar("_T")
 
 async def connect(settings: Settings, *, name: str) -> Connection:
     """Open a connection; see `aio.connect`."""
-    address = redact(settings.url)
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            return await _connect(settings, name)
-    except TimeoutError:
-        raise BrokerUnavailable(f"{address} did not answer in time") from None
-    except BrokerError as error:
-        if isinstance(error, ConnectionLost):
-            raise BrokerUnavailable(f"cannot reach {address}: {error}") from error
-        raise type(error)(f"{address}: {error}") from error
-    except OSError as error:
-        raise BrokerUnavailable(f"cannot reach {address}: {error.strerror or error}") from error
-    except (ValueError, TypeError, struct.error) as error:
-        raise Refused(
-            f"unreadable broker address {address}: it must look like amqp://user:password@host:5672/vhost, "
-            "with reserved characters percent-encoded"
-        ) from error
 
+    async def open_one(address: Address, tls: ssl.SSLContext | None) -> Connection:
+        loop = asyncio.get_running_loop()
+        _, made = await loop.create_connection(Socket, address.host, address.port, ssl=tls)
+        connection = LeanConnection(made, address)
+        try:
+            await connection.open(heartbeat=settings.heartbeat, name=name)
+        except ConnectionLost as error:
+            made.abort()
+            raise BrokerUnavailable(f"cannot reach {address.shown}: {error}") from error
+        except BrokerError as error:
+            made.abort()
+            raise type(error)(f"{address.shown}: {error}") from error
+        except BaseException:
+            made.abort()
+            raise
+        return connection
 
-async def _connect(settings: Settings, name: str) -> Connection:
-    url = urlsplit(settings.url)
-    if url.scheme not in {"amqp", "amqps"} or not url.hostname:
-        raise ValueError("not an AMQP address")
-    secure = ssl.create_default_context() if url.scheme == "amqps" else None
-    port = url.port or (5671 if secure else 5672)
-    _, made = await asyncio.get_running_loop().create_connection(Socket, url.hostname, port, ssl=secure)
-    connection = LeanConnection(made)
-    try:
-        await connection.open(
-            user=unquote(url.username or "guest"),
-            password=unquote(url.password or "guest"),
-            vhost=unquote(url.path[1:]) or "/",
-            heartbeat=settings.heartbeat,
-            name=name,
-        )
-    except BaseException:
-        made.abort()
-        raise
-    return connection
+    return await hosts.in_turn(settings, open_one)
 
 
 class LeanConnection:
     """One connection; see `port.Connection`. It is itself the channel 0 of its socket."""
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: Socket, address: Address) -> None:
+        self.address = address.shown
         self.server: Mapping[str, str] = {}
         self.blocked: str | None = None
+        self._broker = address
         self._socket = socket
         self._methods: asyncio.Queue[Frame] = asyncio.Queue()
         self._opened = False
@@ -101,7 +82,7 @@ class LeanConnection:
 
     # Opening and closing.
 
-    async def open(self, *, user: str, password: str, vhost: str, heartbeat: int, name: str) -> None:
+    async def open(self, *, heartbeat: int, name: str) -> None:
         """Shake hands. Raises AccessRefused, ConnectionLost."""
         start = await self._expect(commands.Connection.Start)
         properties = dict(start.server_properties or {})
@@ -113,13 +94,14 @@ class LeanConnection:
         capabilities: Any = properties.get("capabilities") or {}
         self._answers_cancel = bool(capabilities.get("accept_consumer_cancel_ok"))
         ours: Any = {"product": "amqpjobs", "connection_name": name, "capabilities": _CAPABILITIES}
-        self._socket.send(0, commands.Connection.StartOk(ours, "PLAIN", f"\0{user}\0{password}", "en_US"))
+        login = f"\0{self._broker.user}\0{self._broker.password}"
+        self._socket.send(0, commands.Connection.StartOk(ours, "PLAIN", login, "en_US"))
         tune = await self._expect(commands.Connection.Tune, "it refuses the user or password: check AMQPJOBS_URL")
         self._frame_max = tune.frame_max or 131_072
         self._channel_max = tune.channel_max or 65_535
         interval = min(heartbeat, tune.heartbeat) if tune.heartbeat else heartbeat
         self._socket.send(0, commands.Connection.TuneOk(self._channel_max, self._frame_max, interval))
-        self._socket.send(0, commands.Connection.Open(vhost))
+        self._socket.send(0, commands.Connection.Open(self._broker.vhost))
         refusal = "no such virtual host, or no access to it: check AMQPJOBS_URL"
         await self._expect(commands.Connection.OpenOk, refusal)
         self._socket.parser.limit = self._frame_max - FRAME_OVERHEAD

@@ -1,6 +1,6 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos check format lock
+.PHONY: help setup demo test test-brokers chaos check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
@@ -8,6 +8,7 @@ help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address"
 	@echo "make test     the whole test suite, on a real broker"
 	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
+	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
 	@echo "make format   let ruff format the code"
@@ -20,6 +21,10 @@ demo:
 	@scripts/setup demo
 	@AMQPJOBS_STATE_DIR=$${AMQPJOBS_STATE_DIR:-.demo} exec .venv/bin/amqpjobs up -A workers.demo \
 	  --with "producer=$(PYTHON_IN_VENV) workers/foreign_producer.py --rate 4"
+
+test-brokers:
+	@scripts/setup
+	@set -f; $(PYTHON_IN_VENV) -m tests.brokers $$URLS
 
 test:
 	@scripts/setup test

@@ -1,4 +1,4 @@
-"""A real RabbitMQ for every test that says it tests messaging: a given one, or a private node for the session."""
+"""A real RabbitMQ for every test that says it tests messaging: a given one, a container, or a private node."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx
 import pytest
 
-from amqpjobs.broker.node import PrivateNode
+from amqpjobs.broker.node import PrivateNode, connect_once
 from amqpjobs.clock import SystemClock
 from amqpjobs.settings import Settings
+from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
+from tests import container
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,17 @@ class Broker:
     def api(self) -> httpx.Client:
         return httpx.Client(base_url=self.management_url + "/api", auth=self.credentials, timeout=30.0)
 
-    def create_vhost(self) -> str:
+    def overview(self) -> dict[str, Any]:
+        with self.api() as api:
+            answer: dict[str, Any] = api.get("/overview").raise_for_status().json()
+            return answer
+
+    def create_vhost(self, **settings: str) -> str:
+        """A virtual host of a fresh name; `settings` as the management API takes them (default_queue_type…)."""
         vhost = "t-" + uuid.uuid4().hex[:12]
         user = self.credentials[0]
         with self.api() as api:
-            api.put(f"/vhosts/{vhost}").raise_for_status()
+            api.put(f"/vhosts/{vhost}", json=settings).raise_for_status()
             rights = {"configure": ".*", "write": ".*", "read": ".*"}
             api.put(f"/permissions/{vhost}/{user}", json=rights).raise_for_status()
         return vhost
@@ -66,13 +74,43 @@ class Broker:
         return closed
 
 
+def usual_management_url(url: str) -> str:
+    """Where a broker's HTTP API is when its ports were moved together: 15672 for 5672."""
+    parts = urlsplit(url)
+    return f"http://{parts.hostname or '127.0.0.1'}:{(parts.port or 5672) + 10_000}"
+
+
+async def serving(broker: Broker, timeout: float = 120.0) -> None:
+    """Return once a broker that has just been started answers on both its doors."""
+    async with asyncio.timeout(timeout):
+        while True:
+            try:
+                await connect_once(broker.url)
+                await asyncio.to_thread(broker.overview)
+            except (BrokerError, httpx.HTTPError):
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for the fixture `node` needs a node of its own."""
+    for item in items:
+        if "node" in getattr(item, "fixturenames", ()):
+            item.add_marker("own_node")
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The session's broker."""
-    given = os.environ.get("AMQPJOBS_TEST_URL")
-    if given:
-        host = urlsplit(given).hostname or "127.0.0.1"
-        yield Broker(given, os.environ.get("AMQPJOBS_TEST_MANAGEMENT_URL") or f"http://{host}:15672")
+    """The session's broker: the one that AMQPJOBS_TEST_URL names, a container of AMQPJOBS_TEST_CONTAINER, or a node."""
+    if given := os.environ.get("AMQPJOBS_TEST_URL"):
+        yield Broker(given, os.environ.get("AMQPJOBS_TEST_MANAGEMENT_URL") or usual_management_url(given))
+        return
+    if image := os.environ.get("AMQPJOBS_TEST_CONTAINER"):
+        with container.running(image) as (url, management_url):
+            found = Broker(url, management_url)
+            asyncio.run(serving(found))
+            yield found
         return
     node = PrivateNode(tmp_path_factory.mktemp("broker"))
     asyncio.run(node.start())

@@ -18,6 +18,8 @@ from amqpjobs.streams.link import Link
 from tests.broker.programs import environment
 from tests.broker.reading import entries, read_all, take_all
 
+pytestmark = pytest.mark.command_line
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

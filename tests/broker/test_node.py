@@ -22,6 +22,8 @@ from amqpjobs.streams.port import Outgoing
 from tests.broker.reading import read_all
 from tests.conftest import Eventually
 
+pytestmark = pytest.mark.own_node
+
 
 def family(pid: int) -> list[psutil.Process]:
     parent = psutil.Process(pid)

@@ -20,6 +20,8 @@ from amqpjobs.sync import SyncClient
 from tests.broker.programs import Program, Programs, environment
 from tests.conftest import Eventually
 
+pytestmark = pytest.mark.command_line
+
 
 @pytest.fixture
 def programs() -> Iterator[Programs]:

@@ -253,7 +253,7 @@ def test_a_script_that_only_enqueues_ends_by_itself(settings: Settings, tmp_path
     (tmp_path / "script.py").write_text("from amqpjobs import job\n@job\ndef f(): ...\nprint(f.enqueue())\n")
     environment = {**os.environ, "AMQPJOBS_URL": settings.url, "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "script.py"],
+        [sys.executable, "-W", "default", "script.py"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

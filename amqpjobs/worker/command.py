@@ -116,13 +116,14 @@ async def _serve(settings: Settings, plan: Plan) -> int:
 async def _until(stop: asyncio.Event, launcher: Launcher) -> bool:
     """Wait for the order to stop, or for a fault of ours; whether it was the fault."""
     told = asyncio.create_task(stop.wait())
+    ordered = asyncio.create_task(launcher.told_to_stop.wait())
     failure = asyncio.create_task(launcher.failure())
-    await asyncio.wait([told, failure], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([told, ordered, failure], return_when=asyncio.FIRST_COMPLETED)
     failed = failure.done()
     if failed:
         log.error("a part of the worker ended by an error: %r", failure.result())
-    told.cancel()
-    failure.cancel()
+    for waiting in (told, ordered, failure):
+        waiting.cancel()
     return failed
 
 

@@ -21,8 +21,8 @@ class JobContext:
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
     cancelled: bool = False
-    """Set when the result is no longer wanted (time limit passed, or the worker's stop did): a thread cannot be
-    stopped from outside, so long loops look here."""
+    """Set when the result is no longer wanted (the job was cancelled, its time limit passed, or the worker's stop did):
+    a thread cannot be stopped from outside, so long loops look here."""
 
 
 _current: ContextVar[JobContext | None] = ContextVar("amqpjobs_job", default=None)

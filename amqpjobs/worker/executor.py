@@ -36,6 +36,7 @@ class Run:
         self.job = job
         self.context = context
         self.interrupted = False
+        self.cancelled = False
         self.duration_ms = 0.0
         self._task: asyncio.Task[Ended] | None = None
 
@@ -45,14 +46,25 @@ class Run:
         if self._task is not None:
             self._task.cancel()
 
+    def cancel(self) -> None:
+        """Ask it to stop because somebody cancelled the job: however it ends, it is not tried again."""
+        if not self.cancelled:
+            self.cancelled = self.context.cancelled = True
+            if self._task is not None:
+                self._task.cancel()
+
     async def on_loop(self, call: Callable[[], Awaitable[Any]], context: contextvars.Context) -> Ended:
         """Await `call()` in a task of its own, cancelled at the time limit; a task that ignores that holds its slot."""
         self._task = asyncio.create_task(_awaited(call), context=context)
+        if self.cancelled:  # while a thread still made what is awaited here
+            self._task.cancel()
         await asyncio.wait([self._task], timeout=self.job.timeout)
         if not self._task.done():
             self.context.cancelled = True
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._task.cancelled():  # before its first step: `_awaited` had no chance to say how it ended
+            return Ended(failure_of(asyncio.CancelledError()))
         return self._task.result()
 
 
@@ -79,7 +91,7 @@ class Executor:
         passed = self._clock.steady() - began
         run.duration_ms = passed * 1000
         timeout = run.job.timeout
-        if timeout is not None and passed >= timeout and not run.interrupted:
+        if timeout is not None and passed >= timeout and not (run.interrupted or run.cancelled):
             return _overran(run.job, passed, ended)
         return ended
 

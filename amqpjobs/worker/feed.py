@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
@@ -57,7 +58,10 @@ class Declarations:
 
 
 class Feed(Service):
-    """Keeps one queue subscribed and buffers what it delivers. `tried` is set once it is served or has failed to be."""
+    """Keeps one queue subscribed and buffers what it delivers. `tried` is set once it is served or has failed to be.
+
+    A pause ends the deliveries. The channel that brought them stays until what was begun is acknowledged on it.
+    """
 
     def __init__(
         self,
@@ -82,15 +86,25 @@ class Feed(Service):
         self._clock = clock
         self._wake = wake
         self._subscription: Subscription | None = None
-        self._quiet = False
+        self._held: deque[Delivery] = deque()
+        self._ebbing: dict[Subscription, asyncio.Task[None]] = {}
+        self._paused = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+
+    @property
+    def paused(self) -> bool:
+        """Whether no job of this queue is begun until somebody resumes it."""
+        return self._paused.is_set()
 
     async def run(self) -> None:
-        """Subscribe, wait for the loss, subscribe again."""
+        """Subscribe, wait for the loss or a pause, subscribe again."""
         pause = FIRST_PAUSE
         while True:
+            await self._resumed.wait()
             connection = await self._link.connection()
             try:
-                consumer_lost = await self._subscribe(connection)
+                subscription = await self._subscribe(connection)
             except BrokerError as error:
                 self._report(error, connection)
                 await self._clock.sleep(pause)
@@ -98,69 +112,132 @@ class Feed(Service):
                 continue
             pause = FIRST_PAUSE
             self._recovered()
-            await asyncio.wait([consumer_lost])
-            await self._on_lost(consumer_lost)
+            await self._serve(subscription, connection)
+
+    def pause(self) -> None:
+        """Begin no more jobs of this queue, and give back what was taken and not begun. Safe to repeat."""
+        if not self.paused:
+            log.info("queue %s is paused", self.queue)
+            self._paused.set()
+            self._resumed.clear()
+            self.tried.set()
+            self._hold()
+
+    def resume(self) -> None:
+        """Take jobs again. Safe to repeat."""
+        if self.paused:
+            log.info("queue %s is resumed", self.queue)
+            self._paused.clear()
+            self._resumed.set()
 
     async def quiet(self) -> None:
         """End the deliveries and give back what was not begun; the channel stays for acks. Safe to repeat."""
-        self._quiet = True
+        self._hold()
         await self.stop()
-        consumer = self._subscription.consumer if self._subscription else None
-        if consumer is not None:
-            with contextlib.suppress(BrokerError):  # the channel is gone: all that was on it is the broker's already
-                await consumer.cancel()
-        self._give_back_buffer()
+        self.tried.set()
+        for subscription in self._all():
+            await self._withdraw(subscription)
 
     async def close(self) -> None:
         """Send the acks that are due and close the channel; what is unacknowledged goes back. Safe to repeat."""
         await self.quiet()
-        subscription, self._subscription = self._subscription, None
-        if subscription is None or subscription.consumer is None:
-            return
-        subscription.flush()
-        subscription.lost = True
-        with contextlib.suppress(BrokerError):
-            await subscription.consumer.close()
+        subscriptions, ebbing = self._all(), list(self._ebbing.values())
+        self._subscription = None
+        for task in ebbing:
+            task.cancel()
+        if ebbing:
+            await asyncio.wait(ebbing)
+        for subscription in subscriptions:
+            subscription.flush()
+            subscription.lost = True
+            await _close(subscription)
 
-    async def _subscribe(self, connection: Connection) -> asyncio.Future[None]:
+    def _all(self) -> list[Subscription]:
+        current = [] if self._subscription is None else [self._subscription]
+        return [*current, *self._ebbing]
+
+    async def _subscribe(self, connection: Connection) -> Subscription:
         await self._declared.ensure(connection, self.queue)
         subscription = self._subscription = Subscription(self.queue)
+        subscription.ending = self.paused
         subscription.consumer = await connection.consume(
             names.broker_queue(self.queue),
             lambda message: self._on_message(message, subscription),
             prefetch=self._prefetch,
         )
-        return subscription.consumer.lost
+        return subscription
+
+    async def _serve(self, subscription: Subscription, connection: Connection) -> None:
+        """Until the subscription is lost, or the queue is paused (even if it was resumed by now)."""
+        assert subscription.consumer is not None
+        lost = subscription.consumer.lost
+        paused = asyncio.create_task(self._paused.wait())
+        waiting: list[asyncio.Future[Any]] = [lost, paused]
+        try:
+            if not subscription.ending:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            paused.cancel()
+        if lost.done():
+            await self._on_lost(subscription, lost.exception())
+            return
+        self._subscription = None
+        self._ebbing[subscription] = asyncio.create_task(self._ebb(subscription, connection))
+        await self._withdraw(subscription)
+
+    async def _withdraw(self, subscription: Subscription) -> None:
+        """First no more deliveries, then give back: what is given back before that may come here again."""
+        if subscription.consumer is not None:
+            with contextlib.suppress(BrokerError):  # the channel is gone: all that was on it is the broker's already
+                await subscription.consumer.cancel()
+        subscription.withdrawn = True
+        while self._held:  # first first: another worker may take each at once
+            self._held.popleft().give_back()
+        subscription.end()
+
+    async def _ebb(self, subscription: Subscription, connection: Connection) -> None:
+        """Close the channel of a paused queue once all that it brought is settled, or lost with its connection."""
+        emptied = asyncio.create_task(subscription.emptied.wait())
+        waiting: list[asyncio.Future[Any]] = [emptied, connection.lost]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not subscription.emptied.is_set():
+                self._ledger.lose(subscription)
+            subscription.lost = True
+            await _close(subscription)
+        finally:
+            emptied.cancel()
+            del self._ebbing[subscription]
 
     def _on_message(self, message: Incoming, subscription: Subscription) -> None:
         delivery = Delivery(message, self.queue, subscription)
         subscription.delivered(message.tag)
         if self._ledger.adopt(delivery):
             log.info("a copy of a job in hand came back from %s: not run twice", self.queue)
-            return
-        if self._quiet:
+        elif subscription.withdrawn:
             delivery.give_back()
-            return
-        self.buffer.append(delivery)
-        self._wake()
+        elif subscription.ending:
+            self._held.append(delivery)
+        else:
+            self.buffer.append(delivery)
+            self._wake()
 
-    async def _on_lost(self, consumer_lost: asyncio.Future[None]) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is None:
-            return
-        reason = consumer_lost.exception()
+    async def _on_lost(self, subscription: Subscription, reason: BaseException | None) -> None:
+        self._subscription = None
         if isinstance(reason, ConsumerCancelled):
             log.warning("queue %s: %s; declaring it again", self.queue, reason)
         self.buffer.clear()  # the broker has these again, or deleted them with their queue
+        self._held.clear()
         subscription.lost = True
         self._ledger.lose(subscription)
-        if subscription.consumer is not None:
-            await subscription.consumer.close()
+        await _close(subscription)
 
-    def _give_back_buffer(self) -> None:
-        """First first: another worker may take each at once, and the broker puts it where it was if none does."""
-        while self.buffer:
-            self.buffer.popleft().give_back()
+    def _hold(self) -> None:
+        """From now on nothing that was delivered is begun."""
+        if self._subscription is not None:
+            self._subscription.ending = True
+        self._held.extend(self.buffer)
+        self.buffer.clear()
 
     def _report(self, error: BrokerError, connection: Connection) -> None:
         if connection.lost.done():
@@ -175,3 +252,9 @@ class Feed(Service):
             log.info("queue %s is served again", self.queue)
         self.trouble = None
         self.tried.set()
+
+
+async def _close(subscription: Subscription) -> None:
+    if subscription.consumer is not None:
+        with contextlib.suppress(BrokerError):
+            await subscription.consumer.close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from amqpjobs.clock import Clock
@@ -23,23 +22,35 @@ class QueueShare(NamedTuple):
     weight: int = 0
 
 
+class _Turn:
+    """A queue's claim to the next start, while queues have weights."""
+
+    __slots__ = ("credit", "feed", "weight")
+
+    def __init__(self, feed: Feed, weight: int) -> None:
+        self.feed = feed
+        self.weight = max(1, weight)
+        self.credit = 0
+
+
 class Fetcher:
     """Holds the jobs that were delivered and not begun; `take` hands out the next.
 
-    Without weights an earlier queue is always served before a later one; with weights a queue of weight 2 is asked
-    first twice as often as one of weight 1.
+    Without weights an earlier queue is always served before a later one. With weights, queues that have jobs get their
+    shares of the starts, evenly spread: of weights 3 and 1 every fourth start is the second's.
     """
 
     def __init__(
         self, link: Link, queues: Sequence[QueueShare], ledger: Ledger, *, prefetch: int, clock: Clock
     ) -> None:
-        self._shares = list(queues)
         self._waiting: deque[asyncio.Future[None]] = deque()
         declared = Declarations(link)
         self._feeds = [
             Feed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
-            for share in self._shares
+            for share in queues
         ]
+        weighted = any(share.weight for share in queues)
+        self._turns = [_Turn(feed, share.weight) for feed, share in zip(self._feeds, queues, strict=True) if weighted]
 
     @property
     def services(self) -> Sequence[Service]:
@@ -50,6 +61,19 @@ class Fetcher:
     def buffered(self) -> int:
         """How many jobs are delivered and not begun."""
         return sum(len(feed.buffer) for feed in self._feeds)
+
+    @property
+    def paused(self) -> list[str]:
+        """The queues of this worker that are paused."""
+        return [feed.queue for feed in self._feeds if feed.paused]
+
+    def pause(self, queues: Collection[str]) -> None:
+        """Exactly these queues are paused from now on: no job of theirs is begun."""
+        for feed in self._feeds:
+            if feed.queue in queues:
+                feed.pause()
+            else:
+                feed.resume()
 
     async def start(self) -> None:
         """Subscribe to every queue and keep subscribed; safe to repeat."""
@@ -78,16 +102,23 @@ class Fetcher:
         await asyncio.gather(*(feed.close() for feed in self._feeds))
 
     def _next(self) -> Delivery | None:
-        for feed in self._order():
+        if self._turns:
+            return self._next_by_weight()
+        for feed in self._feeds:
             if feed.buffer:
                 return feed.buffer.popleft()
         return None
 
-    def _order(self) -> Sequence[Feed]:
-        if len(self._feeds) == 1 or not any(share.weight for share in self._shares):
-            return self._feeds
-        keys = [random.random() ** (1 / max(1, share.weight)) for share in self._shares]  # noqa: S311
-        return [feed for _, _, feed in sorted(zip(keys, range(len(keys)), self._feeds, strict=True), reverse=True)]
+    def _next_by_weight(self) -> Delivery | None:
+        """Each queue that has a job earns its weight, and the one with the most pays for the start."""
+        ready = [turn for turn in self._turns if turn.feed.buffer]
+        if not ready:
+            return None
+        for turn in ready:
+            turn.credit += turn.weight
+        first = max(ready, key=lambda turn: turn.credit)
+        first.credit -= sum(turn.weight for turn in ready)
+        return first.feed.buffer.popleft()
 
     def _wake(self) -> None:
         while self._waiting:

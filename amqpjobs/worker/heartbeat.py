@@ -52,6 +52,7 @@ class Heartbeat(Service):
         concurrency: int,
         queues: Sequence[str],
         state: Callable[[], str],
+        paused: Callable[[], list[str]],
         runs: Callable[[], Iterable[Run]],
         clock: Clock,
     ) -> None:
@@ -60,6 +61,7 @@ class Heartbeat(Service):
         self._concurrency = concurrency
         self._queues = list(queues)
         self._state = state
+        self._paused = paused
         self._runs = runs
         self._clock = clock
         self._appender = Appender(link, names.HEARTBEATS, clock=clock)
@@ -100,7 +102,8 @@ class Heartbeat(Service):
 
     def _entry(self) -> dict[str, Any]:
         runs = list(self._runs())
-        return {
+        paused = self._paused()
+        entry = {
             "type": "heartbeat",
             "identity": self._identity.name,
             "nonce": self._identity.nonce,
@@ -117,6 +120,7 @@ class Heartbeat(Service):
             "state": self._state(),
             "running": [_running(run) for run in runs[:LISTED]],
         }
+        return entry | {"paused": paused} if paused else entry
 
 
 def _running(run: Run) -> dict[str, Any]:

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 
 from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.jobs import Registry, registry
+from amqpjobs.model.controls import Controls, Order
 from amqpjobs.service import Service
 from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.limits import largest_entry
 from amqpjobs.streams.link import Link
 from amqpjobs.worker.executor import Executor
 from amqpjobs.worker.fetch import Fetcher, QueueShare
 from amqpjobs.worker.heartbeat import Heartbeat, Identity
 from amqpjobs.worker.ledger import Ledger
+from amqpjobs.worker.orders import Orders
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.processor import Processor
 from amqpjobs.worker.report import Reporter
@@ -64,7 +67,9 @@ class Launcher:
         self._fetcher = Fetcher(self._jobs_link, plan.queues, ledger, prefetch=prefetch, clock=clock)
         self._recorder = Recorder(self._records_link, ledger, limit=prefetch, clock=clock)
         self._executor = Executor(jobs, plan.concurrency, clock)
-        reporter = Reporter(self.identity.name, settings.code_version)
+        reporter = Reporter(
+            self.identity.name, settings.code_version, fit=lambda: largest_entry(self._records_link.largest_message)
+        )
         self._processor = Processor(
             self._fetcher, self._executor, self._recorder, ledger, reporter, concurrency=plan.concurrency, clock=clock
         )
@@ -74,18 +79,31 @@ class Launcher:
             concurrency=plan.concurrency,
             queues=queues,
             state=lambda: self.state,
+            paused=lambda: self._fetcher.paused,
             runs=lambda: self._processor.runs,
             clock=clock,
         )
         self._watch = _Watch(self, self._heartbeat, clock)
-        self._orders = ""
+        self._orders = Orders(settings, f"{name} controls", self._obey, clock)
+        self._told = ""
         self._stopped = False
+        self._quieting: asyncio.Task[None] | None = None
+        self.told_to_stop = asyncio.Event()
+        """Set when an operator ordered this process to stop: whoever runs it calls `stop`."""
 
     @property
     def state(self) -> str:
         """`running`, `quiet`, `stopping`, or `paused: …` with the reason why no job is begun."""
-        trouble = self._recorder.trouble
-        return self._orders or (f"paused: {trouble}" if trouble else "running")
+        trouble = self.trouble
+        if self._told or trouble:
+            return self._told or f"paused: {trouble}"
+        paused = self._fetcher.paused
+        return "running" if len(paused) < len(self.plan.queues) else f"paused: by order, {', '.join(paused)}"
+
+    @property
+    def trouble(self) -> str | None:
+        """Why finished jobs cannot be recorded, so that no job is begun, or None."""
+        return self._recorder.trouble
 
     @property
     def busy(self) -> int:
@@ -97,7 +115,10 @@ class Launcher:
         await self._jobs_link.start()
         await self._records_link.start()
         await self._recorder.start()
+        await self._orders.start()
         await self._fetcher.start()
+        if self._told:  # by an order that came while this process started
+            await self._fetcher.quiet()
         troubles = await self._fetcher.tried()
         if len(troubles) == len(self.plan.queues):
             raise BrokerError("no queue can be served: " + "; ".join(troubles))
@@ -107,7 +128,7 @@ class Launcher:
 
     async def quiet(self) -> None:
         """Take no more jobs; what runs goes on. What was taken and not begun goes back to its queue."""
-        self._orders = self._orders or "quiet"
+        self._told = self._told or "quiet"
         self._heartbeat.changed()
         await self._fetcher.quiet()
 
@@ -119,7 +140,7 @@ class Launcher:
         if self._stopped:
             return 0
         self._stopped = True
-        self._orders = "stopping"
+        self._told = "stopping"
         self._heartbeat.changed()
         await self._fetcher.quiet()
         left = await self._processor.finish(self.plan.stop_timeout if timeout is None else timeout)
@@ -132,6 +153,7 @@ class Launcher:
     async def failure(self) -> BaseException:
         """Wait until a part that must not end ended by an error; that error. The worker must not go on as if well."""
         services = [*self._fetcher.services, *self._recorder.services, self._heartbeat, self._watch]
+        services.append(self._orders.service)
         pending = {asyncio.ensure_future(service.wait_failed()) for service in services}
         try:
             while pending:
@@ -153,9 +175,31 @@ class Launcher:
         self._stopped = True
         await self._close()
 
+    def _obey(self, controls: Controls) -> None:
+        """Do what operators ask of all workers, and of this one."""
+        before = self._fetcher.paused
+        self._processor.cancel(controls.cancelled)
+        self._fetcher.pause(controls.paused)
+        if self._fetcher.paused != before:
+            self._heartbeat.changed()
+        me = self.identity
+        for order in controls.orders:
+            if order.concerns(nonce=me.nonce, identity=me.name, boot_at=me.boot_at):
+                self._follow(order)
+
+    def _follow(self, order: Order) -> None:
+        if order.op == "stop":
+            if not self.told_to_stop.is_set() and not self._stopped:
+                log.info("an operator ordered this process to stop")
+                self.told_to_stop.set()
+        elif not self._told:
+            log.info("an operator ordered this process to take no more jobs")
+            self._quieting = asyncio.create_task(self.quiet())
+
     async def _close(self) -> None:
         if not await self._recorder.drained(RECORD_GRACE):
             log.error("%d finished jobs could not be recorded; they run again", self._recorder.waiting)
+        await self._orders.stop()
         await self._watch.stop()
         await self._heartbeat.stop()
         if self._records_link.state == "up" and self._heartbeat_ran:
@@ -190,6 +234,6 @@ class _Watch(Service):
             await self._clock.sleep(WATCH_INTERVAL)
             state = self._launcher.state
             if state != before:
-                log.log(logging.ERROR if state.startswith("paused") else logging.INFO, "now %s (was %s)", state, before)
+                log.log(logging.ERROR if self._launcher.trouble else logging.INFO, "now %s (was %s)", state, before)
                 self._heartbeat.changed()
             before = state

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +21,6 @@ from amqpjobs.service import Service
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError, TooLarge
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Outgoing, Properties, Scalar
-from amqpjobs.streams.sender import Sender
 from amqpjobs.worker.ledger import Ledger, Work
 
 log = logging.getLogger("amqpjobs.worker")
@@ -36,12 +34,10 @@ STREAMS = (names.METRICS, names.RETRIES, names.DEAD, names.SCHEDULED)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One entry to write. `fallback` is the job's own bytes, for an entry that turns out too large for the broker."""
+    """One entry to write."""
 
     stream: str
     entry: bytes
-    fallback: bytes | None = None
-    headers: Mapping[str, Scalar] | None = None
 
 
 class _Pending:
@@ -69,8 +65,7 @@ class Recorder:
         self.room.set()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._sender = Sender(link, clock=clock)
-        self._lanes = {stream: _Lane(stream, link, self._sender, self._confirmed, clock) for stream in STREAMS}
+        self._lanes = {stream: _Lane(stream, link, self._confirmed, clock) for stream in STREAMS}
 
     @property
     def services(self) -> Sequence[Service]:
@@ -96,7 +91,6 @@ class Recorder:
         """Stop writing; what is not confirmed stays unacknowledged. Safe to repeat."""
         for lane in self._lanes.values():
             await lane.stop()
-        await self._sender.close()
 
     def record(self, work: Work, records: Sequence[Record]) -> None:
         """Write all of these; once every one is confirmed the job is acknowledged."""
@@ -134,11 +128,10 @@ class Recorder:
 class _Lane(Service):
     """Writes the records of one stream in order, each batch until it is confirmed."""
 
-    def __init__(self, stream: str, link: Link, sender: Sender, confirmed: _Whole, clock: Clock) -> None:
+    def __init__(self, stream: str, link: Link, confirmed: _Whole, clock: Clock) -> None:
         super().__init__(f"records for {stream}")
         self._stream = stream
         self._link = link
-        self._sender = sender
         self._appender = Appender(link, stream, clock=clock)
         self._confirmed = confirmed
         self._clock = clock
@@ -198,18 +191,13 @@ class _Lane(Service):
         try:
             await self._appender.append([record.entry for record in records], timeout=None)
         except TooLarge:
-            if len(records) == 1:
-                return await self._keep_whole(records[0])
-            for record in records:  # one of them is the large one
-                await self._append([record])
-
-    async def _keep_whole(self, record: Record) -> None:
-        """The entry does not fit the broker, the job alone did: it is kept among the dead as it came."""
-        if record.fallback is None:
-            log.error("an entry of %d bytes for %s does not fit and is left out", len(record.entry), self._stream)
-            return
-        properties = Properties(headers=record.headers or {})
-        await self._sender.publish(Outgoing(record.fallback, "", names.DEAD, properties), timeout=60)
+            if len(records) > 1:
+                for record in records:  # one of them is the large one
+                    await self._append([record])
+            elif self._stream == names.METRICS:
+                log.error("a metric of %d bytes does not fit and is left out", len(records[0].entry))
+            else:  # the job came in a message, so it fits one, unless the broker's limit was lowered meanwhile
+                raise
 
     def _report(self, error: BrokerError) -> None:
         if self._error != str(error):

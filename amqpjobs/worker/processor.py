@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
+from collections.abc import Mapping
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import reading
@@ -47,6 +48,14 @@ class Processor:
         self._stopping = False
         self._hurry = asyncio.Event()
         self.runs: dict[Run, Work] = {}
+        self._cancelled: Mapping[str, float] = {}
+
+    def cancel(self, jids: Mapping[str, float]) -> None:
+        """From now on jobs with these jids are not run; those that run are asked to stop."""
+        self._cancelled = jids
+        for run in self.runs if jids else ():
+            if run.job.jid in jids:
+                run.cancel()
 
     async def start(self) -> None:
         """Start the slots; safe to repeat."""
@@ -112,6 +121,8 @@ class Processor:
         now = self._clock.wall()
         if isinstance(job, Unreadable):
             self._recorder.record(work, self._reporter.unreadable(job, delivery.queue, now))
+        elif self._cancelled and job.jid in self._cancelled:
+            self._recorder.record(work, self._reporter.cancelled(job, now))
         elif _expired(job, now):
             self._recorder.record(work, self._reporter.expired(job, now))
         else:

@@ -4,47 +4,69 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from amqpjobs.model import names, outcomes, text
 from amqpjobs.model.messages import Job, Unreadable
-from amqpjobs.streams.port import Properties, Scalar
+from amqpjobs.model.unwrapped import PREFIX
+from amqpjobs.streams.port import Properties
 from amqpjobs.worker.executor import Ended, Run
 from amqpjobs.worker.outcomes import Record
 
 log = logging.getLogger("amqpjobs.worker")
 
-_THE_BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-stream-")
-"""Headers that the broker adds: they tell of one message's way, not of the job."""
+_NOT_THE_JOBS = (
+    "x-death",
+    "x-first-death-",
+    "x-last-death-",
+    "x-delivery-count",
+    "x-acquired-count",
+    "x-stream-",
+    PREFIX,
+)
+"""Headers of one message's way, not of the job: the broker's, and those that say what a message of a stream is."""
 NO_CLASS = "(unreadable)"
 """The class that a failure is counted under when the message told none."""
 
 
 class Reporter:
-    """Writes as the process `worker` (`hostname:pid:tag`), of the given version of the user's code."""
+    """Writes as the process `worker` (`hostname:pid:tag`), of the given version of the user's code.
 
-    def __init__(self, worker: str, code_version: str | None) -> None:
+    `fit` tells how many bytes an entry may have: words are cut to that, a job never is.
+    """
+
+    def __init__(self, worker: str, code_version: str | None, fit: Callable[[], int] = lambda: outcomes.FIT) -> None:
         self._worker = worker
         self._code_version = code_version
+        self._fit = fit
 
     def ended(self, run: Run, ended: Ended, properties: Properties, now: float, jitter: float) -> list[Record]:
         """The records of a run that ended at `now`; `jitter`, in [0, 1), spreads retries of what failed together."""
         extra = {"jid": run.job.jid}
+        if run.cancelled:
+            log.info("%s ended after it was cancelled", run.job.cls, extra=extra)
+            return [self._metric(run, None, "cancelled")]
         if ended.snooze is not None:
             log.info("%s snoozed for %g s", run.job.cls, ended.snooze, extra=extra)
             return [self._snoozed(run.job, ended.snooze, properties, now)]
         if ended.failure is None:
             log.debug("%s done in %.1f ms", run.job.cls, run.duration_ms, extra=extra)
-            return [self._metric(run, None)]
+            return [self._metric(run, None, "success")]
         outcome = outcomes.failed(
-            run.job, ended.failure, now=now, jitter=jitter, worker=self._worker, properties=_travelling(properties)
+            run.job,
+            ended.failure,
+            now=now,
+            jitter=jitter,
+            worker=self._worker,
+            properties=_travelling(properties),
+            fit=self._fit(),
         )
         _log_failure(run, ended.failure, outcome.what)
-        metric = self._metric(run, ended.failure.error_class)
+        metric = self._metric(run, ended.failure.error_class, "failed")
         if outcome.stream is None or outcome.entry is None:
             return [metric]
-        headers = _headers(run.job.jid, ended.failure.error_class, now)
-        return [Record(outcome.stream, outcome.entry, run.job.raw, headers), metric]
+        return [Record(outcome.stream, outcome.entry), metric]
 
     def unreadable(self, bad: Unreadable, queue: str, now: float) -> list[Record]:
         """The records of a message that is no job: it is dead, and counts as failed."""
@@ -54,20 +76,25 @@ class Reporter:
         )
         entry = outcomes.unreadable(bad, now=now, jid=jid, queue=queue, worker=self._worker)
         metric = self._line(jid, bad.cls or NO_CLASS, queue, now) | {"status": "failed", "error_class": bad.error_class}
-        return [
-            Record(names.DEAD, entry, bad.raw, _headers(jid, bad.error_class, now)),
-            Record(names.METRICS, text.dump(metric)),
-        ]
+        return [Record(names.DEAD, entry), Record(names.METRICS, text.dump(metric))]
 
     def expired(self, job: Job, now: float) -> list[Record]:
         """The record of a job that waited too long in its queue and was not run."""
         log.info("%s expired: it waited longer than %g s", job.cls, job.expires_in, extra={"jid": job.jid})
-        return [Record(names.METRICS, text.dump(self._line(job.jid, job.cls, job.queue, now) | {"status": "expired"}))]
+        return [self._not_run(job, "expired", now)]
 
-    def _metric(self, run: Run, error_class: str | None) -> Record:
+    def cancelled(self, job: Job, now: float) -> list[Record]:
+        """The record of a job that was cancelled before it was taken."""
+        log.info("%s was cancelled: it is not run", job.cls, extra={"jid": job.jid})
+        return [self._not_run(job, "cancelled", now)]
+
+    def _not_run(self, job: Job, status: str, now: float) -> Record:
+        return Record(names.METRICS, text.dump(self._line(job.jid, job.cls, job.queue, now) | {"status": status}))
+
+    def _metric(self, run: Run, error_class: str | None, status: Literal["success", "failed", "cancelled"]) -> Record:
         metric = outcomes.metric(
             run.job,
-            status="success" if error_class is None else "failed",
+            status=status,
             started_at=run.context.started_at,
             duration_ms=round(run.duration_ms, 3),
             worker=self._worker,
@@ -94,11 +121,6 @@ class Reporter:
         return Record(names.SCHEDULED, text.dump(entry))
 
 
-def _headers(jid: str, error_class: str, now: float) -> dict[str, Scalar]:
-    """What is told of a job that is too large for an entry of its own making."""
-    return {"x-jid": jid, "x-error-class": error_class[:200], "x-died-at": now}
-
-
 def _travelling(properties: Properties) -> dict[str, Any]:
     """The AMQP properties that survive every hop. Floats that JSON cannot hold do not."""
     kept: dict[str, Any] = {}
@@ -109,7 +131,7 @@ def _travelling(properties: Properties) -> dict[str, Any]:
     headers = {
         name: value
         for name, value in properties.headers.items()
-        if not name.startswith(_THE_BROKERS) and not (isinstance(value, float) and not math.isfinite(value))
+        if not name.startswith(_NOT_THE_JOBS) and not (isinstance(value, float) and not math.isfinite(value))
     }
     return kept | ({"headers": headers} if headers else {})
 

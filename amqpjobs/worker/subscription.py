@@ -18,6 +18,12 @@ class Subscription:
         self.queue = queue
         self.consumer: Consumer | None = None
         self.lost = False
+        self.ending = False
+        """No job of it is begun any more: its queue is paused, or this process takes no more."""
+        self.withdrawn = False
+        """The broker delivers nothing more on it."""
+        self.emptied = asyncio.Event()
+        """Set when it is ending and all that it brought is acknowledged or given back."""
         self._open: dict[int, None] = {}  # delivered and not settled, oldest first; at most as many as the prefetch
         self._settled: set[int] = set()  # to be acknowledged in this turn of the loop
 
@@ -40,6 +46,12 @@ class Subscription:
             return
         del self._open[tag]
         self.consumer.nack(tag, requeue=True)
+        self._check_emptied()
+
+    def end(self) -> None:
+        """Begin none of its jobs any more."""
+        self.ending = True
+        self._check_emptied()
 
     def flush(self) -> None:
         """Send the acks that are due."""
@@ -53,6 +65,11 @@ class Subscription:
             self.consumer.ack(before[-1], multiple=True)
         for tag in settled[len(before) :]:
             self.consumer.ack(tag)
+        self._check_emptied()
+
+    def _check_emptied(self) -> None:
+        if self.withdrawn and not self._open and not self._settled:
+            self.emptied.set()
 
 
 @dataclass(slots=True, eq=False)

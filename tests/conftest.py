@@ -132,7 +132,10 @@ def vhost(broker: Broker) -> Iterator[str]:
 @pytest.fixture
 def settings(broker: Broker, vhost: str, tmp_path: Path) -> Settings:
     """Settings for the fresh virtual host."""
-    return Settings(url=broker.url_of(vhost), management_url=broker.management_url, state_dir=tmp_path / "state")
+    settings = Settings(url=broker.url_of(vhost), management_url=broker.management_url, state_dir=tmp_path / "state")
+    if os.environ.get("AMQPJOBS_TEST_QUEUE_TYPE") == "quorum":
+        return settings.model_copy(update={"queue_type": "quorum"})
+    return settings
 
 
 @pytest.fixture

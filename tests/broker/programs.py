@@ -29,14 +29,16 @@ def environment(settings: Settings | None) -> dict[str, str]:
 
 
 class Program:
-    """A running program of this repository, `python ARGUMENTS`, in a session of its own."""
+    """A running program of this repository, `python ARGUMENTS` or another executable, in a session of its own."""
 
-    def __init__(self, *arguments: str, env: dict[str, str], cwd: Path = ROOT) -> None:
+    def __init__(
+        self, *arguments: str, env: dict[str, str], cwd: Path = ROOT, executable: str = sys.executable
+    ) -> None:
         self.lines: list[str] = []
         self._arguments = arguments
         self._news = threading.Condition()
         self._process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [executable, *arguments],
             env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -110,8 +112,10 @@ class Programs:
     def __init__(self) -> None:
         self._started: list[Program] = []
 
-    def start(self, *arguments: str, env: dict[str, str], cwd: Path = ROOT) -> Program:
-        program = Program(*arguments, env=env, cwd=cwd)
+    def start(
+        self, *arguments: str, env: dict[str, str], cwd: Path = ROOT, executable: str = sys.executable
+    ) -> Program:
+        program = Program(*arguments, env=env, cwd=cwd, executable=executable)
         self._started.append(program)
         return program
 

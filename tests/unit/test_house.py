@@ -86,10 +86,12 @@ def test_the_lock_covers_the_project_its_tools_and_its_build_backend() -> None:
 
 
 def test_foreign_code_imports_nothing_of_ours() -> None:
-    for name in ("foreign_producer.py", "foreign_worker.py"):
-        text = (ROOT / "workers" / name).read_text(encoding="utf-8")
-        imported = re.findall(r"^\s*(?:from|import)\s+([A-Za-z0-9_]+)", text, flags=re.MULTILINE)
-        assert set(imported) - sys.stdlib_module_names == {"pika"}
+    foreign = [ROOT / "workers/foreign_producer.py", *(ROOT / "workers/python").glob("*.py")]
+    assert len(foreign) > 2
+    for path in foreign:
+        imported = re.findall(r"^\s*(?:from|import)\s+([A-Za-z0-9_]+)", path.read_text("utf-8"), flags=re.MULTILINE)
+        assert set(imported) - sys.stdlib_module_names <= {"pika", "workers"}
+        assert not re.search(r"workers\.(?!python\b)", path.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("script", ["scripts/setup", ".ci/run"])

@@ -11,6 +11,7 @@ import socket
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
+from amqpjobs.scheduler.controls import ControlsKeeper
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.reign import Deposed, Reign
 from amqpjobs.scheduler.release import Releaser
@@ -84,6 +85,7 @@ class Scheduler:
         self.link = Link(settings, f"scheduler {self.identity}", clock, fatal_first=True)
         self.reading = Link(settings, f"scheduler streams {self.identity}", clock)
         self.election = Election(self.link, clock)
+        self.controls = ControlsKeeper(self.link, self.reading, self.election, clock)
         self.leaders: list[StreamLeader] = []
         self._folder: state.StateFolder | None = None
 
@@ -108,6 +110,7 @@ class Scheduler:
             for leader in self.leaders:
                 await leader.follower.start()
                 await leader.start()
+            await self.controls.start()
             await self.election.start()
         except BaseException:
             await self.stop()
@@ -117,6 +120,7 @@ class Scheduler:
         """Give up leadership, then let go of everything."""
         for leader in self.leaders:
             await leader.stop()
+        await self.controls.stop()
         await self.election.stop()
         for leader in self.leaders:
             await leader.follower.stop()
@@ -131,7 +135,8 @@ class Scheduler:
     async def failure(self) -> str:
         """Wait until a service of this process ends by itself; which, and why."""
         followers = [leader.follower for leader in self.leaders]
-        return await first_failure([self.link, self.reading, self.election, *self.leaders, *followers])
+        keeping = [self.controls, self.controls.follower]
+        return await first_failure([self.link, self.reading, self.election, *keeping, *self.leaders, *followers])
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
         view = DelayedView(folder.path, stream, keep_old=True)

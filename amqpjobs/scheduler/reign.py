@@ -63,6 +63,7 @@ class Reign:
         self._new_id = new_id
         self._epoch = ""
         self._term = Claim(0, appender.source)
+        self._renewals = view.renewals
         self._wake = asyncio.Event()
         self.leading = False
 
@@ -200,10 +201,11 @@ class Reign:
         """Append and wait until our own fold has it."""
         await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
         source, seq = self._appender.source, self._appender.seq
-        store = self._view
 
         def folded() -> bool | None:
-            return store.store.last_seq(source) >= seq or None
+            if self._view.renewals != self._renewals:  # it went down with the stream: it would be waited for in vain
+                raise Deposed(f"{self._view.stream} was made anew")
+            return self._view.store.last_seq(source) >= seq or None
 
         await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
 

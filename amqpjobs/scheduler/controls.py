@@ -1,0 +1,86 @@
+"""Keeps `controls` short to read: while this process leads, it says now and then all that holds, in one entry.
+
+A reader that begins minutes back then knows what was asked days ago, and retention may take the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import controls, names, text
+from amqpjobs.scheduler.election import Election
+from amqpjobs.service import Service
+from amqpjobs.streams.append import Appender
+from amqpjobs.streams.controls_view import ControlsView
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.follow import Follower
+from amqpjobs.streams.link import Link
+
+log = logging.getLogger("amqpjobs.scheduler")
+
+INTERVAL = 300.0
+"""Seconds between snapshots while nothing changes."""
+SPACING = 0.5
+"""Seconds at least between two: a thousand cancellations in a second do not write a thousand."""
+TIMEOUT = 10.0
+
+
+class ControlsKeeper(Service):
+    """Follows `controls` always, to be ready; appends snapshots while `election` is held."""
+
+    def __init__(self, link: Link, reading: Link, election: Election, clock: Clock) -> None:
+        super().__init__("keeper of controls")
+        self.view = ControlsView()
+        self.follower = Follower(reading, self.view, names.CONTROLS, clock=clock)
+        self.follower.on_fold.append(self._look)
+        self._appender = Appender(link, names.CONTROLS, clock=clock)
+        self._election = election
+        self._clock = clock
+        self._news = asyncio.Event()
+
+    async def start(self) -> None:
+        """Follow, and stand ready; safe to repeat."""
+        await self.follower.start()
+        await super().start()
+
+    async def stop(self) -> None:
+        """Stop following; safe to repeat."""
+        await super().stop()
+        await self.follower.stop()
+        await self._appender.close()
+
+    async def run(self) -> None:
+        """At the start of a reign, after each change, and every five minutes."""
+        while True:
+            await self._election.held.wait()
+            await self.follower.wait_caught_up()
+            if self._election.held.is_set():
+                self._news.clear()
+                await self._say()
+                await self._clock.sleep(SPACING)
+                await self._wait_for_news(INTERVAL - SPACING)
+
+    async def _say(self) -> None:
+        """One snapshot; the next look tries again when it did not get through."""
+        now = self._clock.wall()
+        entry = controls.snapshot(self.view.log.controls, now, after=self.view.reached)
+        try:
+            await self._appender.append([text.dump(entry)], timeout=TIMEOUT)
+        except BrokerError as error:
+            log.warning("what holds of %s could not be said: %s", names.CONTROLS, error)
+            self._news.set()
+
+    async def _wait_for_news(self, seconds: float) -> None:
+        waiting = [asyncio.create_task(self._news.wait()), asyncio.create_task(self._clock.sleep(seconds))]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    def _look(self) -> None:
+        """Our own snapshot is no news. One that missed what came in between was not taken, and leaves it news."""
+        if self.view.log.changed:
+            self._news.set()

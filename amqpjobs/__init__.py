@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from amqpjobs.batch import PartlyEnqueued
     from amqpjobs.client import Client
     from amqpjobs.errors import Fail, JobTimeout, Retry, Snooze, TooFarAhead, UnknownJobClass
     from amqpjobs.jobs import JobFunction, Registry, job
@@ -28,6 +29,7 @@ __all__ = [
     "JobContext",
     "JobFunction",
     "JobTimeout",
+    "PartlyEnqueued",
     "Refused",
     "Registry",
     "Retry",
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "amqpjobs.batch": ("PartlyEnqueued",),
     "amqpjobs.client": ("Client",),
     "amqpjobs.errors": ("Fail", "JobTimeout", "Retry", "Snooze", "TooFarAhead", "UnknownJobClass"),
     "amqpjobs.jobs": ("JobFunction", "Registry", "job"),

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amqpjobs import __version__
+from amqpjobs import __version__, operate
 
 if TYPE_CHECKING:
     from amqpjobs.payload import EnqueueOptions
@@ -69,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_enqueue(commands)
     for name, line in _MODULES.items():
         commands.add_parser(name, help=line, add_help=False)
+    operate.add_commands(commands, _operate)
+    _add_inspect(commands)
     setup = commands.add_parser("setup", help="declare exchanges, queues and streams on the broker")
     setup.add_argument("queues", nargs="*", metavar="QUEUE", help="job queues to declare (default: default)")
     setup.set_defaults(run=_setup)
@@ -152,6 +154,44 @@ async def _declare(settings: Settings, queues: list[str]) -> list[str]:
     finally:
         await connection.close()
     return remarks
+
+
+# --- orders and inspect ----------------------------------------------------------------------------------------------
+
+
+def _operate(options: argparse.Namespace) -> int:
+    from amqpjobs.streams.errors import BrokerError  # noqa: PLC0415 - see the module's docstring
+
+    try:
+        return operate.run(options)
+    except BrokerError as error:
+        raise _Failed(_worded(error)) from None
+    except ValueError as error:
+        raise _Failed(str(error)) from None
+
+
+def _add_inspect(commands: Any) -> None:
+    inspect = commands.add_parser("inspect", help="show what is in queues and streams now; reads only")
+    inspect.add_argument("what", choices=["queues", "scheduled", "retries", "dead", "processes"])
+    inspect.add_argument("--json", action="store_true", help="as one JSON object: total and items")
+    inspect.add_argument("--limit", type=_count, default=20, metavar="N", help="so many at most (default: 20)")
+    inspect.set_defaults(run=_inspect)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from amqpjobs import inspection  # noqa: PLC0415 - see the module's docstring
+    from amqpjobs.streams.errors import BrokerError  # noqa: PLC0415 - see the module's docstring
+
+    try:
+        return inspection.run(options)
+    except BrokerError as error:
+        raise _Failed(_worded(error)) from None
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
 
 
 # --- enqueue ---------------------------------------------------------------------------------------------------------

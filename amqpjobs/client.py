@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from amqpjobs import errors, payload
+from amqpjobs.batch import Call, PartlyEnqueued, parts, windows
 from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.jobs import JobFunction
 from amqpjobs.model import names, text
+from amqpjobs.orders import Orders
 from amqpjobs.payload import EnqueueOptions
 from amqpjobs.settings import Settings, age_seconds
 from amqpjobs.streams.append import Appender
@@ -29,7 +32,7 @@ JobName = str | JobFunction[..., Any]
 class Client:
     """Enqueues jobs; safe for many tasks of one event loop.
 
-    Every method returns the job's jid once the broker has confirmed it, within `settings.publish_timeout` seconds also
+    What enqueues returns the job's jid once the broker has confirmed it, within `settings.publish_timeout` seconds also
     while the broker is away. Raises TypeError and ValueError (nothing was sent), BrokerUnavailable (no connection;
     nothing was sent), ConfirmTimeout (the job may have arrived: with the same `jid=` a second copy can be
     told apart), TooLarge, Refused.
@@ -41,6 +44,7 @@ class Client:
         self._link = Link(self.settings, "client", self._clock)
         self._sender = Sender(self._link, clock=self._clock)
         self._scheduled = Appender(self._link, names.SCHEDULED, clock=self._clock)
+        self._orders = Orders(self._link, by="client", clock=self._clock)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -59,6 +63,7 @@ class Client:
         """Close the connection; safe to repeat."""
         await self._sender.close()
         await self._scheduled.close()
+        await self._orders.close()
         await self._link.stop()
 
     async def enqueue(
@@ -96,6 +101,45 @@ class Client:
         The past means now. Raises TooFarAhead beyond what the stream `scheduled_jobs` keeps.
         """
         return await self._schedule(moment(when), self.document(job, args, kwargs or {}, options))
+
+    async def enqueue_many(self, calls: Iterable[Call]) -> list[str]:
+        """Put many jobs on their queues and return their jids in order: `enqueue_many([("SendEmail", ["a@b.c"])])`.
+
+        Each is a name, or a tuple of name, arguments (a list, or a mapping for keyword arguments) and options. The
+        iterable is read in windows of 1,000, each confirmed before the next. What is wrong with a call of the first
+        window is raised as by `enqueue`, and nothing was sent; later failures are a PartlyEnqueued, which says which
+        jobs the broker has.
+        """
+        confirmed: list[str] = []
+        for window in windows(calls, confirmed):
+            await self.enqueue_window(window, confirmed)
+        return confirmed
+
+    async def enqueue_window(self, calls: Sequence[Call], confirmed: list[str]) -> None:
+        """One window of `enqueue_many`: all at once. Adds to `confirmed`, in the order of the calls."""
+        try:
+            documents = [self.document(*parts(call)) for call in calls]
+        except Exception as error:
+            if confirmed:
+                raise PartlyEnqueued(confirmed, {}, error) from error
+            raise
+        results = await asyncio.gather(*map(self._enqueue, documents), return_exceptions=True)
+        jids = [document["jid"] for document in documents]
+        failed = {jid: each for jid, each in zip(jids, results, strict=True) if isinstance(each, BaseException)}
+        confirmed += [each for each in results if isinstance(each, str)]
+        if failed:
+            cause = next(iter(failed.values()))
+            raise PartlyEnqueued(confirmed, failed, cause) from cause
+
+    async def cancel(self, *jids: str) -> None:
+        """Cancel jobs wherever they are, for a day: waiting for a time, in a queue, or running.
+
+        Those that wait are deleted from `scheduled_jobs` and `retries`; workers drop those that they take from a
+        queue, and ask those that run to stop. Such jobs are counted as cancelled, not as failed. Returns once this is
+        on record; a job with this jid that is enqueued again within a day is cancelled too.
+        """
+        await self.start()
+        await self._orders.cancel(jids)
 
     def document(
         self, job: JobName, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: EnqueueOptions

@@ -9,16 +9,19 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
+from amqpjobs.batch import Call, windows
 from amqpjobs.client import Client, JobName
 from amqpjobs.payload import EnqueueOptions
 from amqpjobs.settings import Settings
 
 log = logging.getLogger("amqpjobs")
+
+T = TypeVar("T")
 
 _GRACE = 5.0
 """Seconds beyond the publish timeout after which a silent loop thread is taken for dead."""
@@ -37,7 +40,7 @@ class _Engine:
     async def _open(self, settings: Settings) -> Client:
         return Client(settings)
 
-    def submit(self, coroutine: Any) -> concurrent.futures.Future[str]:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine of the client on the loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
@@ -100,6 +103,22 @@ class SyncClient:
     ) -> str:
         """Put a job on its queue at `when` and return its jid; see `Client.enqueue_at`."""
         return self.submit(job, args, kwargs or {}, options, at=when).result()
+
+    def enqueue_many(self, calls: Iterable[Call]) -> list[str]:
+        """Put many jobs on their queues and return their jids in order; see `Client.enqueue_many`.
+
+        The iterable is read here, in the calling thread: it may be a database's cursor.
+        """
+        engine = self._ready()
+        confirmed: list[str] = []
+        for window in windows(calls, confirmed):
+            engine.submit(engine.client.enqueue_window(window, confirmed)).result()
+        return confirmed
+
+    def cancel(self, *jids: str) -> None:
+        """Cancel jobs wherever they are; see `Client.cancel`."""
+        engine = self._ready()
+        engine.submit(engine.client.cancel(*jids)).result()
 
     def submit(
         self,

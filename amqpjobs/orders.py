@@ -1,0 +1,89 @@
+"""What operators and clients ask of all workers: appended to the streams, obeyed by whoever reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import control, controls, names, text
+from amqpjobs.model.protocol import Command, Op, Target
+from amqpjobs.streams.append import Appender
+from amqpjobs.streams.link import Link
+
+WAITING = (names.SCHEDULED, names.RETRIES)
+"""Where a job waits that is in no queue."""
+
+
+class Orders:
+    """Appends orders on a started link; each call returns once the broker has confirmed it.
+
+    `by` names for people who ordered. Raises ValueError for a name that cannot be, and BrokerError.
+    """
+
+    def __init__(self, link: Link, *, by: str, clock: Clock) -> None:
+        self._by = by
+        self._clock = clock
+        self._timeout = link.settings.publish_timeout
+        self._controls = Appender(link, names.CONTROLS, clock=clock)
+        self._waiting = [Appender(link, stream, clock=clock) for stream in WAITING]
+
+    async def pause(self, queue: str) -> None:
+        """No worker starts a job of this queue until it is resumed."""
+        await self._say(controls.write_pause(_queue(queue), by=self._by, at=self._clock.wall()))
+
+    async def resume(self, queue: str) -> None:
+        """Jobs of this queue are started again."""
+        await self._say(controls.write_resume(_queue(queue), by=self._by, at=self._clock.wall()))
+
+    async def quiet(self, process: str) -> None:
+        """A process (nonce, `hostname:pid:tag`, or `*` for all that run now) takes no more jobs."""
+        await self._say(controls.write_order("quiet", _name(process), by=self._by, at=self._clock.wall()))
+
+    async def stop(self, process: str) -> None:
+        """A process (nonce, `hostname:pid:tag`, or `*` for all that run now) stops as by TERM."""
+        await self._say(controls.write_order("stop", _name(process), by=self._by, at=self._clock.wall()))
+
+    async def cancel(self, jids: Sequence[str]) -> None:
+        """Jobs that wait for a time are deleted, those in queues are not run, those that run are asked to stop.
+
+        The order for workers is written first: a job that is released in the same moment must not slip through.
+        """
+        for jid in jids:
+            _name(jid)
+        if not jids:
+            return
+        now = self._clock.wall()
+        await self._say(*(controls.write_cancel(jid, by=self._by, at=now) for jid in jids))
+        command = Command(
+            uuid=secrets.token_hex(16),
+            op=Op.DELETE,
+            targets=tuple(Target(jid, None) for jid in jids),
+            at=now,
+            by=self._by,
+        )
+        entry = text.dump(control.write_command(command))
+        await asyncio.gather(*(appender.append([entry], timeout=self._timeout) for appender in self._waiting))
+
+    async def close(self) -> None:
+        """Close the channels; safe to repeat."""
+        for appender in (self._controls, *self._waiting):
+            await appender.close()
+
+    async def _say(self, *entries: dict[str, object]) -> None:
+        await self._controls.append([text.dump(entry) for entry in entries], timeout=self._timeout)
+
+
+def _queue(name: str) -> str:
+    if not names.is_queue_name(name):
+        raise ValueError(
+            f"{name!r} cannot be a queue's name: 1 to 200 of ASCII letters, digits and . _ - : are allowed"
+        )
+    return name
+
+
+def _name(value: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} names nothing: a string that is not empty does")
+    return value

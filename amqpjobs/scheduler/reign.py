@@ -29,8 +29,9 @@ BATCH = 256
 """Entries claimed at once, and so the most that can run twice when a leader is killed."""
 LONGEST_WAIT = 1.0
 """Seconds between looks at the wall clock: one set forward must not leave due jobs lying until a steady timer ends."""
-FOLD_TIMEOUT = 30.0
-"""Seconds in which an append of ours must come back through our own fold."""
+FOLD_TIMEOUT = 10.0
+"""Seconds in which an append of ours must come back through our own fold, once that fold is at the tail: milliseconds
+as a rule. One that does not come went down with a stream that was deleted before anything of it was read."""
 TOO_FAR = "TooFarAhead"
 
 
@@ -73,6 +74,7 @@ class Reign:
         Raises Deposed, TimeoutError (our own appends do not come back) or BrokerError; whoever called tries again
         with a new Appender, for a term belongs to one `from`.
         """
+        await self._follower.wait_caught_up()
         self._follower.on_fold.append(self._wake.set)
         try:
             await self._win()

@@ -31,6 +31,8 @@ class DelayedView:
         self.stream = stream
         self.lost_before: int | None = None
         """The first offset that was left when a trim past this view's position was noticed, else None."""
+        self.renewals = 0
+        """How often the stream was made anew under this view: what was appended before is not in it."""
         self._path = folder / f"{stream}.db"
         self._keep_old = keep_old
         self._open()
@@ -68,6 +70,7 @@ class DelayedView:
             self._path.rename(self._free_name())
         self._remove_files()
         self._open()
+        self.renewals += 1
 
     def trimmed(self, first: int) -> None:
         """Retention took messages that this view had not folded; what it holds stays valid."""

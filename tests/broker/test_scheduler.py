@@ -285,6 +285,26 @@ async def test_a_stream_deleted_under_the_leader_loses_nothing_that_it_knew(
     assert await command(scheduler, bench, names.SCHEDULED, Op.DELETE, "later") == [Verdict.DONE]
 
 
+@pytest.mark.parametrize("when", ["while it bids", "while it leads"])
+async def test_a_reign_notices_at_once_that_its_stream_was_made_anew(
+    settings: Settings, bench: Bench, eventually: Eventually, when: str
+) -> None:
+    """What it had appended went down with the stream: waiting for that to be folded would be waiting in vain."""
+    async with running(settings) as scheduler:
+        leader = scheduler.leaders[0]
+        await eventually(lambda: leader.leading if when == "while it leads" else scheduler.election.held.is_set())
+        for _ in range(3):
+            renewals = leader.view.renewals
+            await (await bench.link.connection()).delete_queue(names.SCHEDULED)
+            if when == "while it leads":
+                await eventually(
+                    lambda renewals=renewals: leader.view.renewals > renewals and leader.leading, timeout=9
+                )
+        await eventually(lambda: leader.leading, timeout=20)
+        await bench.put(names.SCHEDULED, scheduled("x", time.time()))
+        await eventually(lambda: bench.counts["x"] == 1, timeout=15)
+
+
 async def spawn(settings: Settings) -> asyncio.subprocess.Process:
     environment = os.environ | {"AMQPJOBS_URL": settings.url, "AMQPJOBS_STATE_DIR": str(settings.state_dir)}
     process = await asyncio.create_subprocess_exec(

@@ -187,7 +187,8 @@ async def leading(settings: Settings, eventually: Eventually) -> AsyncIterator[S
 
 @pytest.fixture
 def by_default(broker: Broker, tmp_path: Path) -> Iterator[Settings]:
-    vhost = broker.create_vhost(default_queue_type="quorum")
+    # The field's name up to 3.10, and since.
+    vhost = broker.create_vhost(defaultqueuetype="quorum", default_queue_type="quorum")
     yield Settings(url=broker.url_of(vhost), management_url=broker.management_url, state_dir=tmp_path / "state")
     broker.delete_vhost(vhost)
 

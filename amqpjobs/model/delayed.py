@@ -32,8 +32,9 @@ from amqpjobs.model.protocol import (
     Term,
     Verdict,
 )
+from amqpjobs.model.rejected import rejected
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 FIRST_OFFSET = 1
@@ -55,13 +56,17 @@ class DelayedSet:
         self.store = store
 
     def fold(self, offset: int, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
-        """Apply the message at `offset`; its headers matter only where they stand for an entry (see `unwrapped`)."""
+        """Apply the message at `offset`; its headers matter only where they stand for an entry or for a rejection.
+
+        See `unwrapped` and `rejected`.
+        """
+        refused = rejected(body, headers) if headers and self.stream == names.DEAD else None
         if headers:
             body = unwrapped.joined(body, headers)
         facts = self.store.facts()
         if facts.headless is None:
             self.store.keep_facts(facts._replace(headless=offset > FIRST_OFFSET))
-        found = reading.pieces(body)
+        found = refused or reading.pieces(body)
         if isinstance(found, Unreadable):
             pos = Position(offset, 0)
             self.store.put(pending(self.stream, pos, found))

@@ -7,6 +7,7 @@ import re
 JOBS_EXCHANGE = "jobs.direct"
 DEAD_EXCHANGE = "jobs.dead"
 UNROUTED = "jobs.unrouted"
+REJECTED = "jobs.rejected"
 LEADER_QUEUE = "jobs.leader"
 QUEUE_PREFIX = "queue."
 

@@ -14,7 +14,9 @@ from amqpjobs.model import names
 from amqpjobs.scheduler.controls import ControlsKeeper
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.reign import Deposed, Reign
+from amqpjobs.scheduler.rejected import Rejected
 from amqpjobs.scheduler.release import Releaser
+from amqpjobs.scheduler.unrouted import Unrouted
 from amqpjobs.service import Service, first_failure
 from amqpjobs.settings import Settings, age_seconds
 from amqpjobs.streams import state, topology
@@ -86,6 +88,10 @@ class Scheduler:
         self.reading = Link(settings, f"scheduler streams {self.identity}", clock)
         self.election = Election(self.link, clock)
         self.controls = ControlsKeeper(self.link, self.reading, self.election, clock)
+        self.unrouted = Unrouted(
+            self.link, self.election, clock, identity=self.identity, timeout=settings.publish_timeout
+        )
+        self.rejected = Rejected(self.link, self.election, clock, timeout=settings.publish_timeout)
         self.leaders: list[StreamLeader] = []
         self._folder: state.StateFolder | None = None
 
@@ -104,13 +110,16 @@ class Scheduler:
         self._folder = state.hold(self.settings, "scheduler")
         try:
             await self.link.start()
-            await topology.ensure(await self.link.connection(), self.settings)
+            for remark in await topology.ensure(await self.link.connection(), self.settings):
+                log.warning("%s", remark)
             await self.reading.start()
             self.leaders = [self._leader(self._folder, stream) for stream in names.DELAYED]
             for leader in self.leaders:
                 await leader.follower.start()
                 await leader.start()
             await self.controls.start()
+            await self.unrouted.start()
+            await self.rejected.start()
             await self.election.start()
         except BaseException:
             await self.stop()
@@ -121,6 +130,8 @@ class Scheduler:
         for leader in self.leaders:
             await leader.stop()
         await self.controls.stop()
+        await self.unrouted.stop()
+        await self.rejected.stop()
         await self.election.stop()
         for leader in self.leaders:
             await leader.follower.stop()
@@ -135,7 +146,7 @@ class Scheduler:
     async def failure(self) -> str:
         """Wait until a service of this process ends by itself; which, and why."""
         followers = [leader.follower for leader in self.leaders]
-        keeping = [self.controls, self.controls.follower]
+        keeping = [self.controls, self.controls.follower, self.unrouted, self.rejected]
         return await first_failure([self.link, self.reading, self.election, *keeping, *self.leaders, *followers])
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
-
-import httpx
 
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
+from amqpjobs.streams import management
+from amqpjobs.streams.management import NoApi
 from amqpjobs.streams.port import Connection, QueueState
 
 log = logging.getLogger("amqpjobs.streams")
 
-API_SECONDS = 1.5
 MOST_ASKED = 100
 """Queues asked for one by one; beyond that, the API's figures have to do."""
 
@@ -40,29 +38,13 @@ async def queues(connection: Connection, settings: Settings, known: Collection[s
     return states
 
 
-def management_url(settings: Settings) -> str:
-    """Where the management API should be: the setting, or the usual port at the broker's host. No credentials."""
-    if settings.management_url:
-        return settings.management_url.rstrip("/")
-    host = urlsplit(settings.url).hostname or "127.0.0.1"
-    return f"http://[{host}]:15672" if ":" in host else f"http://{host}:15672"
-
-
 async def _listed(settings: Settings) -> dict[str, QueueState]:
     """What the API lists, nothing when it does not answer as it should."""
-    base = management_url(settings)
-    parts = urlsplit(settings.url)
-    vhost = unquote(parts.path[1:]) or "/"
-    credentials = unquote(parts.username or "guest"), unquote(parts.password or "guest")
-    columns = {"columns": "name,messages_ready,consumers"}
     try:
-        secure = base.startswith("https:")  # setting up TLS costs 20 ms, for nothing over plain HTTP
-        async with httpx.AsyncClient(auth=credentials, timeout=API_SECONDS, verify=secure) as client:
-            answer = await client.get(f"{base}/api/queues/{quote(vhost, safe='')}", params=columns)
-            answer.raise_for_status()
-            found = answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        log.debug("the management API does not answer: %s", type(error).__name__)
+        async with management.api(settings) as api:
+            found = await api.get("queues/{vhost}", columns="name,messages_ready,consumers")
+    except NoApi as error:
+        log.debug("the management API does not answer: %s", error)
         return {}
     return dict(_state(each) for each in found if _is_job_queue(each)) if isinstance(found, list) else {}
 

@@ -19,6 +19,8 @@ from amqpjobs.streams.errors import (
     Nacked,
     NotFound,
     PreconditionFailed,
+    Refused,
+    TooLarge,
     Unroutable,
 )
 from amqpjobs.streams.link import Link
@@ -31,6 +33,9 @@ TOPOLOGY = "/topology"
 
 WINDOW = 512
 """Messages under way at once: the broker confirms in groups, and what is unconfirmed costs memory on both sides."""
+
+MOST_VERIFIED = 10_000
+"""Queues remembered to exist."""
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
@@ -86,8 +91,13 @@ class Sender:
             repaired = self._repaired.get(remedy, 0)
             try:
                 publisher = await self._channel.open()
-                if message.exchange not in self._verified or self._channel.connection is not self._verified_on:
-                    await self._verify(message.exchange)
+                known = message.exchange in self._verified and remedy in self._verified
+                if not known or self._channel.connection is not self._verified_on:
+                    await self._verify(message.exchange, remedy)
+                if len(message.body) > self._link.largest_message:
+                    raise TooLarge(
+                        f"{len(message.body)} bytes are too many for a message: {self._link.largest_message} are allowed"
+                    )
                 progress.sent = True
                 return await publisher.publish(message)
             except (ConnectionLost, Nacked) as error:
@@ -103,21 +113,27 @@ class Sender:
             await self._clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _verify(self, exchange: str) -> None:
-        """See that an exchange of ours exists before the first use of it on a connection.
+    async def _verify(self, exchange: str, remedy: str) -> None:
+        """See that an exchange and a job's queue exist before the first use of them on a connection.
 
-        A publish to a missing one closes the channel, and with messages of others still on their way to the socket
-        that may cost the whole connection (504, frames on a closed channel).
+        A publish to a missing exchange closes the channel, and with messages of others still on their way to the socket
+        that may cost the whole connection (504, frames on a closed channel). A job for a missing queue is returned only
+        where no alternate exchange takes it, and there it would wait for the leader.
         """
         async with self._repairing:
             connection = self._channel.connection
-            if connection is not self._verified_on:
-                self._verified_on, self._verified = connection, {""}
+            if connection is not self._verified_on or len(self._verified) > MOST_VERIFIED:
+                self._verified_on, self._verified = connection, {"", TOPOLOGY}
             kind = topology.EXCHANGES.get(exchange)
             if connection is not None and kind is not None and exchange not in self._verified:
                 with contextlib.suppress(PreconditionFailed):  # another kind than ours: the topology reports that
                     await connection.declare_exchange(exchange, kind)
             self._verified.add(exchange)
+            if connection is not None and remedy not in self._verified:
+                with contextlib.suppress(Refused):  # no right to declare: what becomes of the job is the broker's
+                    if await connection.passive(names.broker_queue(remedy)) is None:
+                        await topology.ensure_queue(connection, self._link.settings, remedy)
+            self._verified.add(remedy)
 
     async def _repair(self, what: str, seen: int) -> None:
         """Declare what is missing: once for all the messages that met it, by the count that each saw before."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
-from amqpjobs.streams.errors import PreconditionFailed
+from amqpjobs.streams.errors import AccessRefused, PreconditionFailed
 from amqpjobs.streams.port import Connection, Scalar
 
 log = logging.getLogger("amqpjobs.streams")
@@ -31,8 +32,11 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
         remarks += await ensure_stream(connection, settings, stream)
     remarks += await _queue(connection, names.LEADER_QUEUE, leader_arguments(connection))
     remarks += await _queue(connection, names.UNROUTED, classic(connection))
-    await connection.bind(names.DEAD, names.DEAD_EXCHANGE, "")
-    await connection.bind(names.UNROUTED, names.UNROUTED, "")
+    await _bind(connection, names.DEAD, names.DEAD_EXCHANGE, "")
+    await _bind(connection, names.UNROUTED, names.UNROUTED, "")
+    if detours_rejected(connection):
+        remarks += await _queue(connection, names.REJECTED, classic(connection))
+        await _bind(connection, names.REJECTED, names.DEAD_EXCHANGE, "")
     return remarks
 
 
@@ -57,7 +61,7 @@ async def ensure_queue(connection: Connection, settings: Settings, name: str) ->
         raise ValueError(f"a queue's name is 1 to 200 of letters, digits and ._-: and not {name!r}")
     queue = names.broker_queue(name)
     remarks = await _queue(connection, queue, job_queue_arguments(connection, settings))
-    await connection.bind(queue, names.JOBS_EXCHANGE, name)
+    await _bind(connection, queue, names.JOBS_EXCHANGE, name)
     return remarks
 
 
@@ -86,6 +90,15 @@ def classic(connection: Connection) -> Mapping[str, Scalar]:
     return {"x-queue-type": "classic"} if _is_rabbitmq(connection) else {}
 
 
+def detours_rejected(connection: Connection) -> bool:
+    """Whether what a queue dead-letters needs a queue to arrive: RabbitMQ before 3.12 drops it where it meets a stream.
+
+    (rabbitmq-server#7846; the last 3.11 have it too, and there a rejected job is recorded twice.)
+    """
+    version = connection.server.get("version", "").split(".")
+    return _is_rabbitmq(connection) and [int(part) for part in version[:2] if part.isdigit()] < [3, 12]
+
+
 def _is_rabbitmq(connection: Connection) -> bool:
     return connection.server.get("product") == "RabbitMQ"
 
@@ -104,6 +117,12 @@ async def _exchange(connection: Connection, name: str, kind: str) -> list[str]:
     except PreconditionFailed as drift:
         return [_remark("exchange", name, drift)]
     return []
+
+
+async def _bind(connection: Connection, queue: str, exchange: str, key: str) -> None:
+    """A user with few rights may be allowed to use both and not to bind them: then whoever set them up has done it."""
+    with contextlib.suppress(AccessRefused):
+        await connection.bind(queue, exchange, key)
 
 
 def _remark(what: str, name: str, drift: PreconditionFailed) -> str:

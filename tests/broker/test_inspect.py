@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from amqpjobs.broker.node import free_ports
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
-from amqpjobs.streams import inspect, topology
+from amqpjobs.streams import inspect, management, topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing, QueueState
 from tests.conftest import Eventually
@@ -41,8 +43,14 @@ async def test_without_the_api_the_known_ones_are_asked_for(link: Link, settings
     assert found == {"default": QueueState(0, 0)}
 
 
-def test_the_api_is_looked_for_at_the_brokers_host() -> None:
-    assert (
-        inspect.management_url(Settings(url="amqp://u:secret@rabbit.example:5673/x")) == "http://rabbit.example:15672"
-    )
-    assert inspect.management_url(Settings(management_url="https://m/")) == "https://m"
+@pytest.mark.parametrize(
+    ("given", "base"),
+    [
+        ({"url": "amqp://u:secret@rabbit.example:5673/x"}, "http://rabbit.example:15672"),
+        ({"url": "amqps://u:secret@[::1]/, amqps://u:secret@other/"}, "https://[::1]:15671"),
+        ({"management_url": "https://m/"}, "https://m:15671"),
+        ({"management_url": "http://ann:secret@m:80/rabbit/"}, "http://m:80/rabbit"),
+    ],
+)
+def test_where_the_api_is_looked_for(given: dict[str, str], base: str) -> None:
+    assert management.where(Settings(**given)).base == base  # type: ignore[arg-type]

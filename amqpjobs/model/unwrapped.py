@@ -25,6 +25,7 @@ LONGEST = 4000
 """Characters that a header holds of a backtrace or message: all headers together go into one frame of 128 KiB."""
 LONGEST_PROPERTIES = 32_000
 
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,2})?")
 _MEMBER = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _CUT_SHORT = frozenset({"backtrace", "error_message", "error_class"})
 _STRUCTURED = frozenset({"properties", "fault"})
@@ -102,8 +103,8 @@ def _header(name: str, value: Any) -> Scalar:
         if len(words) > LONGEST and name in _CUT_SHORT:
             return words[:LONGEST] + CUT
         return words if len(words) <= LONGEST else None
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if isinstance(value, float):  # as text: AMQP clients may write a float in 32 bits, and lose a minute of a time
+        return repr(value) if math.isfinite(value) else None
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
 
 
@@ -122,8 +123,16 @@ def _values(headers: Mapping[str, Any]) -> dict[str, Any]:
         name = header.removeprefix(PREFIX).replace("-", "_")
         if not header.startswith(PREFIX) or name in _BODIES or not isinstance(value, (str, int, float)):
             continue
-        found[name] = _parsed(value) if name in _STRUCTURED and isinstance(value, str) else value
+        found[name] = _value(name, value) if isinstance(value, str) else value
     return found
+
+
+def _value(name: str, words: str) -> Any:
+    if name in _STRUCTURED:
+        return _parsed(words)
+    if (name == "due" or name.endswith("_at")) and _NUMBER.fullmatch(words):
+        return float(words)
+    return words
 
 
 def _parsed(words: str) -> Any:

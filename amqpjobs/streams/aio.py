@@ -25,11 +25,10 @@ from amqpjobs.streams.aio_consumer import OFFSET_HEADER, AioConsumer
 from amqpjobs.streams.aio_publisher import CLOSE_SECONDS, AioPublisher, close_channel
 from amqpjobs.streams.errors import AccessRefused, BrokerError, NotFound
 from amqpjobs.streams.lifeline import Lifeline
+from amqpjobs.streams.limits import largest_message
 from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
 from amqpjobs.streams.translation import connect_failure, translated
 from amqpjobs.streams.transport import Transport
-
-MIB = 1024 * 1024
 
 _T = TypeVar("_T")
 _driver_log = logging.getLogger("aiormq")
@@ -119,10 +118,7 @@ class AioConnection:
     @property
     def largest_message(self) -> int:
         """The largest body in bytes that a publisher sends: RabbitMQ took 128 MiB before 4.0 and takes 16 since."""
-        major = self.server.get("version", "").split(".")[0]
-        if self.server.get("product") == "RabbitMQ" and major.isdigit() and int(major) < 4:
-            return 128 * MIB
-        return 16 * MIB - 512 * 1024
+        return largest_message(self.server)
 
     async def publisher(self) -> Publisher:
         """Open a channel for publishing with confirms."""

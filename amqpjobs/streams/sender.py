@@ -21,6 +21,7 @@ from amqpjobs.streams.errors import (
     PreconditionFailed,
     Refused,
     TooLarge,
+    TooLarge,
     Unroutable,
 )
 from amqpjobs.streams.link import Link
@@ -98,6 +99,9 @@ class Sender:
                     raise TooLarge(
                         f"{len(message.body)} bytes are too many for a message: {self._link.largest_message} are allowed"
                     )
+                if len(message.body) > self._link.largest_message:
+                    most = self._link.largest_message
+                    raise TooLarge(f"a message of {len(message.body)} bytes does not fit: the limit is {most}")
                 progress.sent = True
                 return await publisher.publish(message)
             except (ConnectionLost, Nacked) as error:

@@ -166,8 +166,9 @@ def test_a_repeat_of_it_counts_once() -> None:
     assert len(folded(names.SCHEDULED, message, message)) == 2
 
 
-def test_a_job_without_a_queue_goes_back_to_where_the_header_says() -> None:
-    headers = {"amqpjobs-type": "retry", "amqpjobs-jid": "n", "amqpjobs-retry-at": 5, "amqpjobs-queue": "low"}
+@pytest.mark.parametrize("at", [5, 5.0, "5", "5.0", "5e0", "1970-01-01T00:00:05Z"])
+def test_a_job_without_a_queue_goes_back_to_where_the_header_says(at: Any) -> None:
+    headers = {"amqpjobs-type": "retry", "amqpjobs-jid": "n", "amqpjobs-retry-at": at, "amqpjobs-queue": "low"}
     found = read_one(names.RETRIES, unwrapped.joined(b'{"class":"C"}', headers), jid="x")
     assert isinstance(found, RetryEntry)
     assert (found.jid, found.job.queue, found.due, found.retry_count) == ("n", "low", 5.0, 1)

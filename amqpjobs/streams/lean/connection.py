@@ -21,9 +21,9 @@ from amqpjobs.streams.lean.consumer import LeanConsumer
 from amqpjobs.streams.lean.publisher import LeanPublisher
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import FRAME_OVERHEAD, METHOD, OFFSET_HEADER, BadFrame
+from amqpjobs.streams.limits import largest_message
 from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
 
-MIB = 1024 * 1024
 _CAPABILITIES = {
     "authentication_failure_close": True,
     "basic.nack": True,
@@ -178,10 +178,7 @@ class LeanConnection:
     @property
     def largest_message(self) -> int:
         """The largest body in bytes that a publisher sends: RabbitMQ took 128 MiB before 4.0 and takes 16 since."""
-        major = self.server.get("version", "").split(".")[0]
-        if self.server.get("product") == "RabbitMQ" and major.isdigit() and int(major) < 4:
-            return 128 * MIB
-        return 16 * MIB - 512 * 1024
+        return largest_message(self.server)
 
     async def unblocked(self) -> None:
         """Wait until the broker takes publishes (again)."""

@@ -74,7 +74,7 @@ async def metrics_of(link: Link, jid: str) -> list[dict[str, Any]]:
     return [metric for metric in await entries_of(link, names.METRICS) if metric["jid"] == jid]
 
 
-FOREIGN_WORKER = "workers/foreign_worker.py"
+FOREIGN_WORKER = ("-m", "workers.python.worker")
 
 
 # Their producer, our worker.
@@ -121,7 +121,7 @@ async def test_the_producers_program_sends_so_many_and_says_so(start: Start, lin
 async def test_what_our_client_enqueues_a_foreign_worker_runs(
     start: Start, client: SyncClient, link: Link, eventually: Eventually
 ) -> None:
-    worker = start(FOREIGN_WORKER, "-q", "default")
+    worker = start(*FOREIGN_WORKER, "-q", "default")
     jid = client.enqueue("SendEmailJob", kwargs={"address": "ada@example.com"}, tags=["mail"])
     worker.wait_for(f"{jid} SendEmailJob retry_count=0 success")
     [metric] = await eventually(lambda: metrics_of(link, jid))
@@ -133,7 +133,7 @@ async def test_a_foreign_failure_waits_in_retries_and_runs_again(
     start: Start, client: SyncClient, link: Link, eventually: Eventually
 ) -> None:
     start("-m", "amqpjobs.scheduler")
-    worker = start(FOREIGN_WORKER, "-q", "default")
+    worker = start(*FOREIGN_WORKER, "-q", "default")
     jid = client.enqueue("RecoverJob", "token", 2, retry_delays=[0.3, 0.6], meta={"exact": 2**70})
     worker.wait_for(f"{jid} RecoverJob retry_count=2 success")
 
@@ -156,7 +156,7 @@ async def test_a_foreign_failure_waits_in_retries_and_runs_again(
 async def test_a_job_that_fails_for_good_is_dead_with_its_backtrace(
     start: Start, client: SyncClient, link: Link
 ) -> None:
-    worker = start(FOREIGN_WORKER, "-q", "default")
+    worker = start(*FOREIGN_WORKER, "-q", "default")
     jid = client.enqueue("SendEmailJob", "nobody", retry=0)
     worker.wait_for(f"{jid} SendEmailJob retry_count=0 failed: ValueError")
     [dead] = [entry for entry in await entries_of(link, names.DEAD) if entry["jid"] == jid]
@@ -168,7 +168,7 @@ async def test_a_job_that_fails_for_good_is_dead_with_its_backtrace(
 async def test_what_is_no_job_is_kept_by_the_foreign_worker_as_it_came(
     start: Start, plain_channel: BlockingChannel, link: Link, eventually: Eventually
 ) -> None:
-    start(FOREIGN_WORKER, "-q", "default")
+    start(*FOREIGN_WORKER, "-q", "default")
     bodies = [b"{", b"[1]", b'{"args": []}', b'{"class": "X", "args": 7}', b"[" * 20_000]
     for body in bodies:
         plain_channel.basic_publish("jobs.direct", "default", body)
@@ -191,7 +191,7 @@ async def test_what_is_no_job_is_kept_by_the_foreign_worker_as_it_came(
 async def test_a_foreign_worker_reads_odd_retries_as_the_contract_says(
     start: Start, plain_channel: BlockingChannel, link: Link, retry: object, dies: bool
 ) -> None:
-    worker = start(FOREIGN_WORKER, "-q", "default")
+    worker = start(*FOREIGN_WORKER, "-q", "default")
     job = {"jid": "odd", "class": "Nothing", "args": None, "retry": retry, "retry_count": -3}
     plain_channel.basic_publish("jobs.direct", "default", json.dumps(job))
     worker.wait_for("odd Nothing retry_count=0 failed: UnknownJobClass")
@@ -200,13 +200,13 @@ async def test_a_foreign_worker_reads_odd_retries_as_the_contract_says(
 
 
 async def test_a_killed_foreign_worker_loses_no_job(start: Start, client: SyncClient) -> None:
-    first = start(FOREIGN_WORKER, "-q", "default", "-c", "1")
+    first = start(*FOREIGN_WORKER, "-q", "default", "-c", "1")
     jid = client.enqueue("SleepJob", 1.0)
     await asyncio.to_thread(_wait_until_taken, client.settings)
     first.send(signal.SIGKILL)
     first.wait()
     assert not first.search(jid)
-    second = start(FOREIGN_WORKER, "-q", "default", "-c", "1")
+    second = start(*FOREIGN_WORKER, "-q", "default", "-c", "1")
     second.wait_for(f"{jid} SleepJob retry_count=0 success")
 
 
@@ -223,7 +223,7 @@ def _wait_until_taken(settings: Settings) -> None:
 async def test_a_stopped_foreign_worker_finishes_what_runs_and_says_goodbye(
     start: Start, client: SyncClient, link: Link
 ) -> None:
-    worker = start(FOREIGN_WORKER, "-q", "default", "-c", "1")
+    worker = start(*FOREIGN_WORKER, "-q", "default", "-c", "1")
     jid = client.enqueue("SleepJob", 1.5)
     await asyncio.to_thread(_wait_until_taken, client.settings)
     assert worker.stop() == 0

@@ -36,6 +36,7 @@ class Worker:
         self.timeout = timeout
         self.hostname = socket.gethostname()
         self.identity = f"{self.hostname}:{os.getpid()}:pika"
+        self.parameters.client_properties = {"connection_name": f"python worker {self.identity}"}
         self.nonce = secrets.token_hex(6)
         self.boot_at = time.time()
         self.controls = Controls({self.identity, self.nonce}, self.boot_at)

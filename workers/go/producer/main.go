@@ -20,8 +20,9 @@ import (
 
 // Producer publishes to a channel of its own, in confirm mode. It is not for concurrent use.
 type Producer struct {
-	channel *amqp.Channel
-	returns chan amqp.Return
+	channel  *amqp.Channel
+	confirms chan amqp.Confirmation
+	returns  chan amqp.Return
 }
 
 // NewProducer opens the channel.
@@ -30,8 +31,10 @@ func NewProducer(connection *amqp.Connection) (*Producer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Not PublishWithDeferredConfirm: in amqp091-go 1.5 it waits for ever for a confirm that is quicker than it is.
+	confirms := channel.NotifyPublish(make(chan amqp.Confirmation, 1))
 	returns := channel.NotifyReturn(make(chan amqp.Return, 1))
-	return &Producer{channel, returns}, channel.Confirm(false)
+	return &Producer{channel, confirms, returns}, channel.Confirm(false)
 }
 
 // Enqueue puts a job on its queue and returns its jid. It fails when the broker did not take it, or knows no such queue.
@@ -57,12 +60,10 @@ func (p *Producer) publish(exchange, key string, value any) error {
 		return err
 	}
 	message := amqp.Publishing{Body: body, ContentType: "application/json", DeliveryMode: amqp.Persistent}
-	confirm, err := p.channel.PublishWithDeferredConfirmWithContext(
-		context.Background(), exchange, key, true, false, message)
-	if err != nil {
+	if err := p.channel.PublishWithContext(context.Background(), exchange, key, true, false, message); err != nil {
 		return err
 	}
-	if !confirm.Wait() {
+	if confirm := <-p.confirms; !confirm.Ack { // refused, or the channel was closed
 		return fmt.Errorf("the broker did not confirm it")
 	}
 	select {

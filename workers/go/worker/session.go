@@ -23,6 +23,7 @@ type session struct {
 	reader    *amqp.Connection // of the stream controls
 	jobs      *amqp.Channel
 	publisher *amqp.Channel
+	confirms  chan amqp.Confirmation
 	returns   chan amqp.Return
 	lost      chan error
 	arrived   chan delivery
@@ -111,6 +112,8 @@ func (s *session) open() (err error) {
 	if s.publisher, err = s.channel(s.conn); err != nil {
 		return err
 	}
+	// Not PublishWithDeferredConfirm: in amqp091-go 1.5 it waits for ever for a confirm that is quicker than it is.
+	s.confirms = s.publisher.NotifyPublish(make(chan amqp.Confirmation, 1))
 	s.returns = s.publisher.NotifyReturn(make(chan amqp.Return, 1))
 	if err = s.publisher.Confirm(false); err != nil {
 		return err
@@ -175,11 +178,10 @@ func (s *session) append(stream string, entry map[string]any) error {
 		return err
 	}
 	message := amqp.Publishing{Body: body, ContentType: "application/json", DeliveryMode: amqp.Persistent}
-	confirm, err := s.publisher.PublishWithDeferredConfirmWithContext(context.Background(), "", stream, true, false, message)
-	if err != nil {
+	if err := s.publisher.PublishWithContext(context.Background(), "", stream, true, false, message); err != nil {
 		return err
 	}
-	if !confirm.Wait() {
+	if confirm := <-s.confirms; !confirm.Ack { // refused, or the channel was closed
 		return fmt.Errorf("an entry for %s was not confirmed", stream)
 	}
 	select {

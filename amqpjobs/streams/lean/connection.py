@@ -156,7 +156,7 @@ class LeanConnection:
             case commands.Connection.CloseOk() if self._closing is not None and not self._closing.done():
                 self._closing.set_result(None)
             case commands.Connection.Blocked():
-                self.blocked = f"the broker takes no messages now: {method.reason or 'memory or disk alarm'}"
+                self.blocked = f"the broker takes no messages now (alarm: {method.reason or 'memory or disk'})"
                 self._unblocked.clear()
             case commands.Connection.Unblocked():
                 self.blocked = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from amqpjobs.model.pending import Claim, Facts, Pending, Summary
@@ -43,6 +44,9 @@ _ORDERS = {
     "at": "at, number",
     "-at": "at DESC, number DESC",
 }
+
+BATCH_BYTES = 64 * 1024 * 1024
+"""What the leader takes at once holds no more bodies than this, and at least one: a single one may have 16 MiB."""
 
 SORTS = tuple(_ORDERS)
 """How a page may be sorted."""
@@ -163,11 +167,11 @@ class SqliteStore:
     # What the leader asks.
 
     def due(self, now: float, limit: int) -> list[Pending]:
-        """What is unclaimed and due at `now`, oldest due first."""
+        """What is unclaimed and due at `now`, oldest due first; fewer when they are large."""
         rows = self.db.execute(
             _SELECT + "WHERE claim_n IS NULL AND due<=? ORDER BY due, pos_offset, pos_index LIMIT ?", (now, limit)
         )
-        return [_pending(row) for row in rows]
+        return _bounded(rows)
 
     def next_due(self) -> float | None:
         """When the next unclaimed entry is due; None when none waits for a time."""
@@ -177,10 +181,10 @@ class SqliteStore:
         return None if row is None else float(row[0])
 
     def claimed(self, limit: int, n: int | None = None) -> list[Pending]:
-        """What is claimed and not settled, by any term or by term `n`, oldest due first."""
+        """What is claimed and not settled, by any term or by term `n`, oldest due first; fewer when they are large."""
         only, fields = ("AND claim_n=? ", (n, limit)) if n is not None else ("", (limit,))
         order = "ORDER BY due, pos_offset, pos_index LIMIT ?"
-        return [_pending(row) for row in self.db.execute(_SELECT + "WHERE claim_n IS NOT NULL " + only + order, fields)]
+        return _bounded(self.db.execute(_SELECT + "WHERE claim_n IS NOT NULL " + only + order, fields))
 
     def beyond(self, horizon: float, limit: int) -> list[Pending]:
         """What is unclaimed and due later than `horizon`."""
@@ -207,6 +211,19 @@ class SqliteStore:
             raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r}")
         rows = self.db.execute(_SELECT + f"ORDER BY {_ORDERS[sort]} LIMIT ? OFFSET ?", (limit, offset))
         return [_row(_pending(row)) for row in rows]
+
+
+def _bounded(rows: Iterable[tuple[Any, ...]]) -> list[Pending]:
+    """The first rows, as far as their bodies together are not too much for memory."""
+    found: list[Pending] = []
+    size = 0
+    for row in rows:
+        entry = _pending(row)
+        size += len(entry.raw)
+        if found and size > BATCH_BYTES:
+            break
+        found.append(entry)
+    return found
 
 
 def _fault(entry: Pending) -> str | None:

@@ -92,6 +92,11 @@ class Feed(Service):
         self._resumed = asyncio.Event()
         self._resumed.set()
 
+    def refilling(self, now: float) -> bool:
+        """Whether more is likely on its way, though nothing is here: its queue is full, not empty."""
+        subscription = self._subscription
+        return subscription is not None and not subscription.ending and subscription.refilling(now)
+
     @property
     def paused(self) -> bool:
         """Whether no job of this queue is begun until somebody resumes it."""
@@ -158,7 +163,7 @@ class Feed(Service):
 
     async def _subscribe(self, connection: Connection) -> Subscription:
         await self._declared.ensure(connection, self.queue)
-        subscription = self._subscription = Subscription(self.queue)
+        subscription = self._subscription = Subscription(self.queue, self._prefetch)
         subscription.ending = self.paused
         subscription.consumer = await connection.consume(
             names.broker_queue(self.queue),

@@ -12,7 +12,7 @@ from amqpjobs.service import Service
 from amqpjobs.streams.link import Link
 from amqpjobs.worker.feed import Declarations, Feed
 from amqpjobs.worker.ledger import Ledger
-from amqpjobs.worker.subscription import Delivery
+from amqpjobs.worker.subscription import REFILL, Delivery
 
 
 class QueueShare(NamedTuple):
@@ -22,35 +22,69 @@ class QueueShare(NamedTuple):
     weight: int = 0
 
 
-class _Turn:
-    """A queue's claim to the next start, while queues have weights."""
+LONGEST_HOLD = 0.25
+"""Seconds that a start is kept for a queue whose next jobs are on their way, before another queue has it."""
 
-    __slots__ = ("credit", "feed", "weight")
+
+class _Turn:
+    """A queue's claim to the next start."""
+
+    __slots__ = ("credit", "feed", "owed_since", "weight")
 
     def __init__(self, feed: Feed, weight: int) -> None:
         self.feed = feed
-        self.weight = max(1, weight)
+        self.weight = weight
         self.credit = 0
+        self.owed_since: float | None = None
+
+    def wants(self, now: float) -> bool:
+        """Whether it has a job, or will have one in a moment. `now` in the loop's seconds."""
+        if self.feed.buffer:
+            return True
+        if not self.feed.refilling(now):
+            self.owed_since = None
+            return False
+        self.owed_since = now if self.owed_since is None else self.owed_since
+        return now - self.owed_since < LONGEST_HOLD
+
+    def pop(self) -> Delivery | None:
+        """Its next job; None while it is on its way."""
+        if not self.feed.buffer:
+            return None
+        self.owed_since = None
+        return self.feed.buffer.popleft()
 
 
 class Fetcher:
     """Holds the jobs that were delivered and not begun; `take` hands out the next.
 
     Without weights an earlier queue is always served before a later one. With weights, queues that have jobs get their
-    shares of the starts, evenly spread: of weights 3 and 1 every fourth start is the second's.
+    shares of the starts, evenly spread: of weights 3 and 1 every fourth start is the second's. A queue that is full
+    at the broker, and empty here only until the next acknowledgements are there, keeps its turn for a moment: else
+    quick jobs would leave by the rate of the deliveries, whatever the order.
     """
 
     def __init__(
-        self, link: Link, queues: Sequence[QueueShare], ledger: Ledger, *, prefetch: int, clock: Clock
+        self,
+        link: Link,
+        queues: Sequence[QueueShare],
+        ledger: Ledger,
+        *,
+        prefetch: int,
+        clock: Clock,
+        hold: bool = True,
     ) -> None:
+        """`hold`: whether a queue keeps its turn; not where all that may be delivered of it may be running."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         declared = Declarations(link)
         self._feeds = [
             Feed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
             for share in queues
         ]
-        weighted = any(share.weight for share in queues)
-        self._turns = [_Turn(feed, share.weight) for feed, share in zip(self._feeds, queues, strict=True) if weighted]
+        self._turns = [_Turn(feed, max(1, share.weight)) for feed, share in zip(self._feeds, queues, strict=True)]
+        self._weighted = any(share.weight for share in queues)
+        self._hold = hold and len(self._feeds) > 1
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def services(self) -> Sequence[Service]:
@@ -99,26 +133,42 @@ class Fetcher:
 
     async def stop(self) -> None:
         """Close every channel: what is unacknowledged is the broker's again. Safe to repeat."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         await asyncio.gather(*(feed.close() for feed in self._feeds))
 
     def _next(self) -> Delivery | None:
-        if self._turns:
-            return self._next_by_weight()
+        if self._hold or self._weighted:
+            return self._next_in_turn()
         for feed in self._feeds:
             if feed.buffer:
                 return feed.buffer.popleft()
         return None
 
-    def _next_by_weight(self) -> Delivery | None:
-        """Each queue that has a job earns its weight, and the one with the most pays for the start."""
-        ready = [turn for turn in self._turns if turn.feed.buffer]
-        if not ready:
+    def _next_in_turn(self) -> Delivery | None:
+        now = asyncio.get_running_loop().time()
+        wanting = [turn for turn in self._turns if turn.feed.buffer or (self._hold and turn.wants(now))]
+        if not wanting:
             return None
-        for turn in ready:
-            turn.credit += turn.weight
-        first = max(ready, key=lambda turn: turn.credit)
-        first.credit -= sum(turn.weight for turn in ready)
-        return first.feed.buffer.popleft()
+        first = max(wanting, key=lambda turn: turn.credit + turn.weight) if self._weighted else wanting[0]
+        delivery = first.pop()
+        if delivery is None:
+            self._look_again()
+        elif self._weighted:  # each that wanted it earns its weight, and who has it pays for all
+            for turn in wanting:
+                turn.credit += turn.weight
+            first.credit -= sum(turn.weight for turn in wanting)
+        return delivery
+
+    def _look_again(self) -> None:
+        """What is on its way may not come after all: its queue has run dry."""
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(REFILL, self._wake_all)
+
+    def _wake_all(self) -> None:
+        self._alarm = None
+        while self._waiting:
+            self._wake()
 
     def _wake(self) -> None:
         while self._waiting:

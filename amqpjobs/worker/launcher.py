@@ -64,7 +64,9 @@ class Launcher:
         self._jobs_link = Link(settings, name, clock, fatal_first=True)
         self._records_link = Link(settings, f"{name} records", clock)
         ledger = Ledger()
-        self._fetcher = Fetcher(self._jobs_link, plan.queues, ledger, prefetch=prefetch, clock=clock)
+        self._fetcher = Fetcher(
+            self._jobs_link, plan.queues, ledger, prefetch=prefetch, clock=clock, hold=prefetch > plan.concurrency
+        )
         self._recorder = Recorder(self._records_link, ledger, limit=prefetch, clock=clock)
         self._executor = Executor(jobs, plan.concurrency, clock)
         reporter = Reporter(

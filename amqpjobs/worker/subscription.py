@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from amqpjobs.streams.port import Consumer, Incoming
 
+REFILL = 0.05
+"""Seconds in which a broker that had more to give has given it, once it was acknowledged enough."""
+
 
 class Subscription:
     """Acknowledges with as few messages as possible: one `multiple` ack for all that lies before the oldest open tag.
@@ -14,8 +17,9 @@ class Subscription:
     Once `lost`, nothing is sent any more: the broker gives everything unacknowledged again, elsewhere or here.
     """
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, window: int) -> None:
         self.queue = queue
+        self.window = window
         self.consumer: Consumer | None = None
         self.lost = False
         self.ending = False
@@ -26,6 +30,7 @@ class Subscription:
         """Set when it is ending and all that it brought is acknowledged or given back."""
         self._open: dict[int, None] = {}  # delivered and not settled, oldest first; at most as many as the prefetch
         self._settled: set[int] = set()  # to be acknowledged in this turn of the loop
+        self._refill_until = 0.0
 
     def delivered(self, tag: int) -> None:
         """Take note of a delivery; tags only grow."""
@@ -48,6 +53,10 @@ class Subscription:
         self.consumer.nack(tag, requeue=True)
         self._check_emptied()
 
+    def refilling(self, now: float) -> bool:
+        """Whether the broker has given all that it may, or was just allowed more; `now` in the loop's seconds."""
+        return now < self._refill_until or len(self._open) + len(self._settled) >= self.window
+
     def end(self) -> None:
         """Begin none of its jobs any more."""
         self.ending = True
@@ -57,6 +66,8 @@ class Subscription:
         """Send the acks that are due."""
         if self.lost or self.consumer is None or not self._settled:
             return
+        if len(self._open) + len(self._settled) >= self.window:
+            self._refill_until = asyncio.get_running_loop().time() + REFILL
         settled, self._settled = sorted(self._settled), set()
         oldest = next(iter(self._open), settled[-1] + 1)
         before = [tag for tag in settled if tag < oldest]

@@ -96,7 +96,7 @@ class Workers:
     async def __call__(
         self, jobs: Registry, *, target: Settings | None = None, queues: str = "default", **plan: Any
     ) -> Launcher:
-        shares = [QueueShare(name) for name in queues.split()]
+        shares = [QueueShare(name, int(weight or 0)) for name, _, weight in (q.partition(",") for q in queues.split())]
         launcher = Launcher(target or self._settings, Plan(queues=shares, **plan), jobs=jobs)
         self._started.append(launcher)
         await launcher.start()

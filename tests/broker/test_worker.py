@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import logging
 import os
 import sys
@@ -257,8 +259,6 @@ POISON = {
 async def test_poi_02_poison_is_one_dead_record_each_with_its_bytes_and_is_acknowledged(
     jobs: Registry, publish: Any, workers: Workers, watch: Watches
 ) -> None:
-    import base64
-
     ran = []
     jobs.job(name="X")(lambda: ran.append(1))
     dead, metrics = await watch(names.DEAD), await watch(names.METRICS)
@@ -280,7 +280,7 @@ async def test_poi_02_poison_is_one_dead_record_each_with_its_bytes_and_is_ackno
     assert sorted(metric["status"] for metric in metrics.entries) == ["failed"] * len(POISON) + ["success"]
 
 
-async def test_content_types_do_not_matter_valid_json_runs(
+async def test_poi_04_content_types_do_not_matter_valid_json_runs_and_the_rest_is_dead(
     jobs: Registry, publish: Any, workers: Workers, watch: Watches
 ) -> None:
     ran: list[str] = []
@@ -289,11 +289,16 @@ async def test_content_types_do_not_matter_valid_json_runs(
     for kind in (None, "application/json; charset=UTF-8", "text/plain"):
         await publish(b'{"class":"X","args":["%s"]}' % str(kind).encode(), content_type=kind)
     await publish(b'{"class":"X","args":["gzip"]}', content_encoding="gzip")
-    await publish(b"\x1f\x8b\x08 not really", content_encoding="gzip")
+    rest = [gzip.compress(b'{"class":"X","args":["packed"]}'), b"\x1f\x8b\x08 not really", b"plain words"]
+    for body in rest:
+        await publish(body, content_type="text/plain", content_encoding="gzip")
     await workers(jobs)
-    await metrics.until(5)
-    await dead.until(1)
+    await metrics.until(7)
+    records = await dead.until(3)
     assert sorted(ran) == ["None", "application/json; charset=UTF-8", "gzip", "text/plain"]
+    kept = [each["raw"].encode() if "raw" in each else base64.b64decode(each["raw_base64"]) for each in records]
+    assert sorted(kept) == sorted(rest)
+    assert await workers.left() == 0
 
 
 async def test_retry_fail_and_snooze_are_what_a_handler_may_ask_for(
@@ -493,6 +498,48 @@ async def test_queues_are_served_in_the_order_given(
     gate.set()
     await metrics.until(21)
     assert ran == ["critical"] * 10 + ["low"] * 10
+
+
+@pytest.mark.parametrize(("concurrency", "seconds"), [(1, 0.0), (4, 0.004), (10, 0.0)])
+async def test_weighted_queues_share_the_starts_while_both_are_full(
+    concurrency: int, seconds: float, jobs: Registry, client: Any, workers: Workers, watch: Watches
+) -> None:
+    ran: list[str] = []
+
+    @jobs.job
+    async def X() -> None:
+        ran.append(current().queue)
+        await asyncio.sleep(seconds)
+
+    metrics = await watch(names.METRICS)
+    await client.enqueue_many(("X", (), {"queue": queue}) for queue in ("critical", "default") for _ in range(400))
+    await workers(jobs, queues="critical,3 default,1", concurrency=concurrency)
+    await metrics.until(800, timeout=60)
+    last = max(number for number, queue in enumerate(ran) if queue == "critical")
+    both_full = ran[: last + 1]
+    share = both_full.count("default") / 400
+    assert 0.9 / 3 <= share <= 1.1 / 3, f"{both_full.count('default')} of default while critical ran its 400"
+    for begin in range(0, len(both_full) - 80, 40):
+        part = both_full[begin : begin + 80]
+        assert 50 <= part.count("critical") <= 70, "evenly spread, not in bursts"
+
+
+async def test_without_weights_the_order_is_strict_while_the_first_is_full(
+    jobs: Registry, client: Any, workers: Workers, watch: Watches
+) -> None:
+    ran: list[str] = []
+
+    @jobs.job
+    async def X() -> None:
+        ran.append(current().queue)
+
+    metrics = await watch(names.METRICS)
+    await client.enqueue_many(("X", (), {"queue": queue}) for queue in ("low", "critical") for _ in range(200))
+    await workers(jobs, queues="critical low", concurrency=2)
+    await metrics.until(400, timeout=60)
+    assert sorted(ran) == ["critical"] * 200 + ["low"] * 200
+    early = ran[:200].count("low")
+    assert early <= 10, f"{early} of low before the last of critical: a broker that stalls for 50 ms lets one in"
 
 
 async def test_a_deleted_queue_is_declared_again_and_consumed(

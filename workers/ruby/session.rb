@@ -77,7 +77,9 @@ class Session
   end
 
   def connect
-    connection = Bunny.new(@worker.url, heartbeat: 10, connection_timeout: 10, automatically_recover: false,
+    # Bunny would recover by itself, its consumers at the offsets of old and its acks on other deliveries.
+    connection = Bunny.new(@worker.url, heartbeat: 10, connection_timeout: 10,
+                                        automatically_recover: false, recover_from_connection_close: false,
                                         session_error_handler: Losses.new(@events, @confirms), logger: Logger.new(nil),
                                         client_properties: { connection_name: "ruby worker #{@worker.identity}" })
     @connections << connection

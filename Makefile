@@ -12,7 +12,7 @@ help:
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
 	@echo "make format   let ruff format the code"
-	@echo "make lock     resolve the dependencies anew into requirements.lock"
+	@echo "make lock     resolve the dependencies anew into requirements.lock and, for the Dockerfile, requirements-image.lock"
 
 setup:
 	@scripts/setup
@@ -51,3 +51,5 @@ lock:
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
 	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --upgrade --output-file requirements.lock
+	@echo "hatchling>=1.27" | .venv/bin/uv pip compile pyproject.toml - --constraints requirements.lock --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements-image.lock

@@ -82,15 +82,17 @@ def usual_management_url(url: str) -> str:
 
 async def serving(broker: Broker, timeout: float = 120.0) -> None:
     """Return once a broker that has just been started answers on both its doors."""
-    async with asyncio.timeout(timeout):
-        while True:
-            try:
-                await connect_once(broker.url)
-                await asyncio.to_thread(broker.overview)
-            except (BrokerError, httpx.HTTPError):
-                await asyncio.sleep(0.2)
-            else:
-                return
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            await connect_once(broker.url)
+            await asyncio.to_thread(broker.overview)
+        except (BrokerError, httpx.HTTPError) as error:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the container's broker does not serve within {timeout} s: {error}") from error
+            await asyncio.sleep(0.2)
+        else:
+            return
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -66,15 +66,19 @@ class PrivateNode:
 
     The node ends with this process, however that ends: the kernel sends it TERM (PR_SET_PDEATHSIG). The kernel means
     the thread that started it, so call `start` where the process begins and ends, not in a worker thread.
+    `config`: more lines for its rabbitmq.conf.
     """
 
-    def __init__(self, data: Path, *, port: int | None = None, probe: Probe = connect_once) -> None:
+    def __init__(
+        self, data: Path, *, port: int | None = None, probe: Probe = connect_once, config: Sequence[str] = ()
+    ) -> None:
         self.data = data.absolute()
         ports = free_ports(5)
         self.port, self.stream_port, self.management_port, self._distribution, self._epmd_port = ports
         if port is not None:
             self.port = port
         self._probe = probe
+        self._more = tuple(config)
         self._server: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
         self._lock: IO[str] | None = None
@@ -200,6 +204,7 @@ class PrivateNode:
                 f"stream.advertised_port = {self.stream_port}",
                 f"management.tcp.ip = {LOOPBACK}",
                 f"management.tcp.port = {self.management_port}",
+                *self._more,
                 "",
             )
         )

@@ -94,6 +94,13 @@ def test_foreign_code_imports_nothing_of_ours() -> None:
         assert not re.search(r"workers\.(?!python\b)", path.read_text("utf-8"))
 
 
+def test_the_checklist_of_a_worker_is_what_its_shared_test_runs() -> None:
+    protocol = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+    tests = (ROOT / "tests/broker/test_languages.py").read_text(encoding="utf-8")
+    listed = re.findall(r"^\|.*`(test_\w+)` \|$", protocol, flags=re.MULTILINE)
+    assert listed == re.findall(r"^async def (test_\w+)", tests, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("script", ["scripts/setup", ".ci/run"])
 def test_scripts_can_be_run_and_parse(script: str) -> None:
     assert (ROOT / script).stat().st_mode & 0o111

@@ -56,8 +56,14 @@ async def judge(connection: Connection, stream: str, position: tuple[int, bytes]
 
 
 async def tail(connection: Connection, stream: str, timeout: float) -> int | None:
-    """An offset near the tail (the start of the last chunk); None when nothing came within `timeout` seconds."""
-    return await _first_from(connection, stream, "last", timeout)
+    """An offset near the tail (RabbitMQ: the start of the last chunk); None when nothing came within `timeout` seconds.
+
+    LavinMQ's "last" is the start of the last segment, up to 8 MiB before the tail; but its offsets have no gaps.
+    """
+    if connection.server.get("product") != "LavinMQ":
+        return await _first_from(connection, stream, "last", timeout)
+    first, state = await _first_from(connection, stream, "first", timeout), await connection.passive(stream)
+    return None if first is None or state is None else first + state.ready - 1
 
 
 async def _lowest(connection: Connection, stream: str) -> int | None:

@@ -1,0 +1,127 @@
+"""Many jobs in one call: all confirmed, in order, and a failure says which the broker has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from amqpjobs import PartlyEnqueued, batch
+from amqpjobs.client import Client
+from amqpjobs.jobs import Registry
+from amqpjobs.settings import Settings
+from amqpjobs.streams.errors import TooLarge
+from amqpjobs.streams.link import Link
+from amqpjobs.sync import SyncClient
+from tests.broker.reading import take_all
+
+
+async def taken(link: Link, queue: str, count: int) -> list[dict[str, Any]]:
+    return [json.loads(message.body) for message in await take_all(await link.connection(), f"queue.{queue}", count)]
+
+
+async def test_each_form_of_a_call(client: Client, link: Link) -> None:
+    jobs = Registry()
+
+    @jobs.job(queue="low", priority=3)
+    def resize(image: str, width: int = 100) -> None:
+        pass
+
+    jids = await client.enqueue_many(
+        [
+            "Rebuild",
+            ("SendEmail", ["a@example.com", 7]),
+            ("SendEmail", {"to": "b@example.com"}),
+            ("SendEmail", (), {"jid": "mine", "retry": 3}),
+            (resize, ["x.png"]),
+        ]
+    )
+    assert jids[3] == "mine"
+    found = {job["jid"]: job for job in await taken(link, "default", 4) + await taken(link, "low", 1)}
+    assert [(found[jid]["class"], found[jid]["args"]) for jid in jids[:4]] == [
+        ("Rebuild", []),
+        ("SendEmail", ["a@example.com", 7]),
+        ("SendEmail", {"to": "b@example.com"}),
+        ("SendEmail", []),
+    ]
+    assert found["mine"]["retry"] == 3
+    assert (found[jids[4]]["queue"], found[jids[4]]["priority"]) == ("low", 3)
+
+
+async def test_windows_are_read_one_after_the_other(
+    client: Client, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "WINDOW", 100)
+    read = 0
+
+    def calls() -> Iterator[batch.Call]:
+        nonlocal read
+        for n in range(250):
+            read += 1
+            yield ("X", [n])
+
+    jids = await client.enqueue_many(calls())
+    assert read == len(set(jids)) == 250
+    order = {jid: n for n, jid in enumerate(jids)}
+    assert all(job["args"] == [order[job["jid"]]] for job in await taken(link, "default", 250))
+
+
+@pytest.mark.parametrize("bad", [7, (), ("X", "text"), ("X", [], [], []), ("X", [object()]), ("X", [], {"nope": 1})])
+async def test_a_wrong_call_in_the_first_window_sends_nothing(client: Client, link: Link, bad: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        await client.enqueue_many([("X", [1]), bad])
+    connection = await link.connection()
+    state = await connection.passive("queue.default")
+    assert state is None or state.ready == 0
+
+
+async def test_a_failure_says_what_was_confirmed(client: Client, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "WINDOW", 10)
+    calls: list[batch.Call] = [("X", [n], {"jid": f"j{n}"}) for n in range(25)]
+    with pytest.raises(PartlyEnqueued, match="20 jobs were enqueued, then TypeError") as caught:
+        await client.enqueue_many([*calls, ("X", [object()])])
+    assert caught.value.confirmed == [f"j{n}" for n in range(20)]
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert len(await taken(link, "default", 20)) == 20
+
+    def breaks() -> Iterator[batch.Call]:
+        yield from calls[:10]
+        raise LookupError("the cursor is gone")
+
+    with pytest.raises(PartlyEnqueued, match="10 jobs were enqueued, then LookupError"):
+        await client.enqueue_many(breaks())
+
+
+async def test_what_the_broker_refuses_is_named_with_the_rest_confirmed(settings: Settings, link: Link) -> None:
+    small = settings.model_copy(update={"max_message_bytes": 70_000})
+    async with Client(small) as client:
+        with pytest.raises(PartlyEnqueued) as caught:
+            await client.enqueue_many([("X", [n * "x"], {"jid": f"j{n}"}) for n in (1, 80_000, 2)])
+    assert caught.value.confirmed == ["j1", "j2"]
+    assert list(caught.value.unconfirmed) == ["j80000"]
+    assert isinstance(caught.value.unconfirmed["j80000"], TooLarge)
+    assert sorted(job["jid"] for job in await taken(link, "default", 2)) == ["j1", "j2"]
+
+
+async def test_the_sync_client_reads_in_the_callers_thread(settings: Settings, link: Link) -> None:
+    import threading
+
+    def work() -> tuple[set[str], list[str]]:
+        threads = set()
+
+        def calls() -> Iterator[batch.Call]:
+            for n in range(30):
+                threads.add(threading.current_thread().name)
+                yield ("X", [n])
+
+        with SyncClient(settings) as client:
+            jids = client.enqueue_many(calls())
+            client.cancel(jids[0])
+            return threads, jids
+
+    threads, jids = await asyncio.to_thread(work)
+    assert all(not name.startswith("amqpjobs") for name in threads)
+    assert {job["jid"] for job in await taken(link, "default", 30)} == set(jids)

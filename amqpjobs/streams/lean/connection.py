@@ -7,7 +7,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from pamqp import commands
 from pamqp.base import Frame
@@ -18,21 +18,12 @@ from amqpjobs.streams import hosts
 from amqpjobs.streams.errors import AccessRefused, BrokerError, BrokerUnavailable, ConnectionLost, NotFound, Refused
 from amqpjobs.streams.lean.channel import CLOSE_SECONDS, BaseChannel, closing_error, unmarshal
 from amqpjobs.streams.lean.consumer import LeanConsumer
+from amqpjobs.streams.lean.handshake import Agreed, Handshake
 from amqpjobs.streams.lean.publisher import LeanPublisher
 from amqpjobs.streams.lean.socket import Socket
-from amqpjobs.streams.lean.wire import FRAME_OVERHEAD, METHOD, OFFSET_HEADER, BadFrame
+from amqpjobs.streams.lean.wire import METHOD, OFFSET_HEADER, BadFrame
 from amqpjobs.streams.limits import largest_message
 from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
-
-_CAPABILITIES = {
-    "authentication_failure_close": True,
-    "basic.nack": True,
-    "connection.blocked": True,
-    "consumer_cancel_notify": True,
-    "publisher_confirms": True,
-}
-
-_T = TypeVar("_T")
 
 
 async def connect(settings: Settings, *, name: str) -> Connection:
@@ -41,9 +32,9 @@ async def connect(settings: Settings, *, name: str) -> Connection:
     async def open_one(address: Address, tls: ssl.SSLContext | None) -> Connection:
         loop = asyncio.get_running_loop()
         _, made = await loop.create_connection(Socket, address.host, address.port, ssl=tls)
-        connection = LeanConnection(made, address)
+        handshake = Handshake(made)
         try:
-            await connection.open(heartbeat=settings.heartbeat, name=name)
+            agreed = await handshake.shake(address, heartbeat=settings.heartbeat, name=name)
         except ConnectionLost as error:
             made.abort()
             raise BrokerUnavailable(f"cannot reach {address.shown}: {error}") from error
@@ -53,6 +44,9 @@ async def connect(settings: Settings, *, name: str) -> Connection:
         except BaseException:
             made.abort()
             raise
+        connection = LeanConnection(made, address, agreed)
+        while not handshake.left.empty():
+            connection.method(handshake.left.get_nowait())
         return connection
 
     return await hosts.in_turn(settings, open_one)
@@ -61,71 +55,19 @@ async def connect(settings: Settings, *, name: str) -> Connection:
 class LeanConnection:
     """One connection; see `port.Connection`. It is itself the channel 0 of its socket."""
 
-    def __init__(self, socket: Socket, address: Address) -> None:
+    def __init__(self, socket: Socket, address: Address, agreed: Agreed) -> None:
         self.address = address.shown
-        self.server: Mapping[str, str] = {}
+        self.server = agreed.server
         self.blocked: str | None = None
-        self._broker = address
+        self._agreed = agreed
         self._socket = socket
-        self._methods: asyncio.Queue[Frame] = asyncio.Queue()
-        self._opened = False
         self._closing: asyncio.Future[None] | None = None
         self._unblocked = asyncio.Event()
         self._unblocked.set()
-        self._answers_cancel = False
-        self._frame_max = 0
-        self._channel_max = 0
         self._last = 0
         self._calls = asyncio.Lock()
         self._caller: BaseChannel | None = None
         socket.channels[0] = self
-
-    # Opening and closing.
-
-    async def open(self, *, heartbeat: int, name: str) -> None:
-        """Shake hands. Raises AccessRefused, ConnectionLost."""
-        start = await self._expect(commands.Connection.Start)
-        properties = dict(start.server_properties or {})
-        self.server = {
-            str(key): value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value)
-            for key, value in properties.items()
-            if isinstance(value, str | bytes | bytearray)
-        }
-        capabilities: Any = properties.get("capabilities") or {}
-        self._answers_cancel = bool(capabilities.get("accept_consumer_cancel_ok"))
-        ours: Any = {"product": "amqpjobs", "connection_name": name, "capabilities": _CAPABILITIES}
-        login = f"\0{self._broker.user}\0{self._broker.password}"
-        self._socket.send(0, commands.Connection.StartOk(ours, "PLAIN", login, "en_US"))
-        tune = await self._expect(commands.Connection.Tune, "it refuses the user or password: check AMQPJOBS_URL")
-        self._frame_max = tune.frame_max or 131_072
-        self._channel_max = tune.channel_max or 65_535
-        interval = min(heartbeat, tune.heartbeat) if tune.heartbeat else heartbeat
-        self._socket.send(0, commands.Connection.TuneOk(self._channel_max, self._frame_max, interval))
-        self._socket.send(0, commands.Connection.Open(self._broker.vhost))
-        refusal = "no such virtual host, or no access to it: check AMQPJOBS_URL"
-        await self._expect(commands.Connection.OpenOk, refusal)
-        self._socket.parser.limit = self._frame_max - FRAME_OVERHEAD
-        self._socket.beat(interval)
-        self._opened = True
-
-    async def _expect(self, answer: type[_T], refusal: str = "") -> _T:
-        """The next method of the handshake. `refusal` says what a close in its place means."""
-        waiting = asyncio.ensure_future(self._methods.get())
-        try:
-            both: set[asyncio.Future[Any]] = {waiting, self._socket.life.lost}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                raise self._socket.life.gone()
-            method = waiting.result()
-        finally:
-            waiting.cancel()
-        if isinstance(method, answer):
-            return method
-        if isinstance(method, commands.Connection.Close):
-            if method.reply_code in (403, 530) and refusal:
-                raise AccessRefused(refusal)
-            raise ConnectionLost(f"{method.reply_code} {method.reply_text}")
-        raise ConnectionLost(f"the broker sent {type(method).__name__} in place of {answer.__name__}")
 
     async def close(self) -> None:
         """Close the connection; safe to repeat."""
@@ -141,13 +83,13 @@ class LeanConnection:
     # The channel 0.
 
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> None:
-        """A method of the connection."""
+        """A frame of channel 0."""
         if kind != METHOD:
             raise BadFrame(f"a frame of kind {kind} on channel 0")
-        method = unmarshal(kind, 0, buffer, start, end)
-        if not self._opened:
-            self._methods.put_nowait(method)  # type: ignore[arg-type]
-            return
+        self.method(unmarshal(kind, 0, buffer, start, end))
+
+    def method(self, method: object) -> None:
+        """What the broker says of the connection itself."""
         match method:
             case commands.Connection.Close():
                 self._socket.send(0, commands.Connection.CloseOk())
@@ -189,7 +131,7 @@ class LeanConnection:
     async def publisher(self) -> Publisher:
         """Open a channel for publishing with confirms."""
         channel = LeanPublisher(
-            self._socket, self._number(), largest=self.largest_message, frame_max=self._frame_max
+            self._socket, self._number(), largest=self.largest_message, frame_max=self._agreed.frame_max
         )  # fmt: skip
         await _opened(channel)
         return channel
@@ -252,17 +194,17 @@ class LeanConnection:
     def _number(self) -> int:
         """A free channel number, the one that was free longest: late frames of a closed one meet nobody."""
         self._socket.life.check()
-        for step in range(1, self._channel_max + 1):
-            number = (self._last + step - 1) % self._channel_max + 1
+        for step in range(1, self._agreed.channel_max + 1):
+            number = (self._last + step - 1) % self._agreed.channel_max + 1
             if number not in self._socket.channels:
                 self._last = number
                 return number
-        raise Refused(f"all {self._channel_max} channels of the connection are in use")
+        raise Refused(f"all {self._agreed.channel_max} channels of the connection are in use")
 
     async def _subscribe(
         self, queue: str, handler: Handler, prefetch: int, exclusive: bool, arguments: Mapping[str, Any]
     ) -> Consumer:
-        consumer = LeanConsumer(self._socket, self._number(), handler, answers_cancel=self._answers_cancel)
+        consumer = LeanConsumer(self._socket, self._number(), handler, answers_cancel=self._agreed.answers_cancel)
         await _opened(consumer)
         try:
             await consumer.subscribe(queue, prefetch=prefetch, exclusive=exclusive, arguments=arguments)

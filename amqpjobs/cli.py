@@ -73,6 +73,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     setup = commands.add_parser("setup", help="declare exchanges, queues and streams on the broker")
     setup.add_argument("queues", nargs="*", metavar="QUEUE", help="job queues to declare (default: default)")
+    setup.add_argument(
+        "--compat",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="job queues that other clients publish to by their bare name: declares the queue NAME too, and workers"
+        " take from both",
+    )
     setup.set_defaults(run=_setup)
     broker = commands.add_parser("broker", help="run a private RabbitMQ node in the foreground")
     broker.add_argument(
@@ -118,7 +126,7 @@ def _setup(options: argparse.Namespace) -> int:
     from amqpjobs.streams.errors import BrokerError  # noqa: PLC0415 - see the module's docstring
 
     try:
-        remarks = asyncio.run(_declare(load(), options.queues or ["default"]))
+        remarks = asyncio.run(_declare(load(), options.queues or ["default"], options.compat))
     except BrokerError as error:
         raise _Failed(_worded(error)) from None
     for remark in remarks:
@@ -126,12 +134,12 @@ def _setup(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _declare(settings: Settings, queues: list[str]) -> list[str]:
+async def _declare(settings: Settings, queues: list[str], bare: list[str]) -> list[str]:
     from amqpjobs.model import names  # noqa: PLC0415 - see the module's docstring
-    from amqpjobs.streams import topology  # noqa: PLC0415 - see the module's docstring
-    from amqpjobs.streams.aio import connect  # noqa: PLC0415 - see the module's docstring
+    from amqpjobs.streams import policies, topology  # noqa: PLC0415 - see the module's docstring
+    from amqpjobs.streams.drivers import connect  # noqa: PLC0415 - see the module's docstring
 
-    wrong = [name for name in queues if not names.is_queue_name(name)]
+    wrong = [name for name in [*queues, *bare] if not names.is_queue_name(name)]
     if wrong:
         raise _Failed(
             f"{wrong[0]!r} cannot be a queue's name: 1 to 200 of ASCII letters, digits and . _ - : are allowed"
@@ -151,9 +159,14 @@ async def _declare(settings: Settings, queues: list[str]) -> list[str]:
         for queue in queues:
             remarks += await topology.ensure_queue(connection, settings, queue)
             print(f"{'queue':9} {names.broker_queue(queue)} (jobs for {queue!r})")
+        for queue in bare:
+            remarks += await topology.ensure_bare_queue(connection, settings, queue)
+            print(f"{'queue':9} {queue} (jobs for {queue!r} too)")
+    except ValueError as error:
+        raise _Failed(str(error)) from None
     finally:
         await connection.close()
-    return remarks
+    return remarks + await policies.ensure(settings)
 
 
 # --- orders and inspect ----------------------------------------------------------------------------------------------

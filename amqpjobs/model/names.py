@@ -39,3 +39,13 @@ def is_queue_name(name: object) -> bool:
 def broker_queue(name: str) -> str:
     """The broker's name for the logical queue `name`: `default` is kept in `queue.default`."""
     return QUEUE_PREFIX + name
+
+
+def bare_mark(name: str) -> str:
+    """The queue, always empty, whose existence says that the bare queue `name` holds jobs for the job queue `name`."""
+    return f"jobs.compat.{name}"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the broker's queue of this bare name is, or might be, another one of ours."""
+    return name in STREAMS or name.startswith(("jobs.", QUEUE_PREFIX, "amq."))

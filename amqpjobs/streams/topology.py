@@ -65,6 +65,18 @@ async def ensure_queue(connection: Connection, settings: Settings, name: str) ->
     return remarks
 
 
+async def ensure_bare_queue(connection: Connection, settings: Settings, name: str) -> list[str]:
+    """Declare the queue `{name}` for clients that publish to it by its bare name, and the mark that workers look for.
+
+    It has no arguments: such clients declare it without any. Raises ValueError for a name that cannot be one.
+    """
+    if not names.is_queue_name(name) or names.is_reserved(name):
+        raise ValueError(f"{name!r} cannot be a job queue's bare name: it is another queue of ours, or no name")
+    remarks = await ensure_queue(connection, settings, name)
+    remarks += await _queue(connection, name, {})
+    return remarks + await _queue(connection, names.bare_mark(name), classic(connection))
+
+
 def job_queue_arguments(connection: Connection, settings: Settings) -> Mapping[str, Scalar]:
     """How `queue.{name}` is declared by what the settings ask for and the broker has.
 

@@ -76,6 +76,8 @@ class Feed(Service):
     ) -> None:
         super().__init__(f"feed {queue}")
         self.queue = queue
+        self.source = names.broker_queue(queue)
+        """The broker's name of what it consumes."""
         self.buffer: deque[Delivery] = deque()
         self.tried = asyncio.Event()
         self.trouble: str | None = None
@@ -122,7 +124,7 @@ class Feed(Service):
     def pause(self) -> None:
         """Begin no more jobs of this queue, and give back what was taken and not begun. Safe to repeat."""
         if not self.paused:
-            log.info("queue %s is paused", self.queue)
+            self._say("queue %s is paused")
             self._paused.set()
             self._resumed.clear()
             self.tried.set()
@@ -131,9 +133,12 @@ class Feed(Service):
     def resume(self) -> None:
         """Take jobs again. Safe to repeat."""
         if self.paused:
-            log.info("queue %s is resumed", self.queue)
+            self._say("queue %s is resumed")
             self._paused.clear()
             self._resumed.set()
+
+    def _say(self, line: str) -> None:
+        log.info(line, self.queue)
 
     async def quiet(self) -> None:
         """End the deliveries and give back what was not begun; the channel stays for acks. Safe to repeat."""
@@ -161,12 +166,16 @@ class Feed(Service):
         current = [] if self._subscription is None else [self._subscription]
         return [*current, *self._ebbing]
 
-    async def _subscribe(self, connection: Connection) -> Subscription:
+    async def _prepare(self, connection: Connection) -> None:
+        """See that there is something to consume."""
         await self._declared.ensure(connection, self.queue)
+
+    async def _subscribe(self, connection: Connection) -> Subscription:
+        await self._prepare(connection)
         subscription = self._subscription = Subscription(self.queue, self._prefetch)
         subscription.ending = self.paused
         subscription.consumer = await connection.consume(
-            names.broker_queue(self.queue),
+            self.source,
             lambda message: self._on_message(message, subscription),
             prefetch=self._prefetch,
         )

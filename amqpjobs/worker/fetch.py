@@ -10,6 +10,7 @@ from typing import NamedTuple
 from amqpjobs.clock import Clock
 from amqpjobs.service import Service
 from amqpjobs.streams.link import Link
+from amqpjobs.worker.bare_feed import BareFeed
 from amqpjobs.worker.feed import Declarations, Feed
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.subscription import REFILL, Delivery
@@ -27,32 +28,40 @@ LONGEST_HOLD = 0.25
 
 
 class _Turn:
-    """A queue's claim to the next start."""
+    """A queue's claim to the next start. More than one feed may bring its jobs."""
 
-    __slots__ = ("credit", "feed", "owed_since", "weight")
+    __slots__ = ("credit", "feeds", "owed_since", "weight")
 
-    def __init__(self, feed: Feed, weight: int) -> None:
-        self.feed = feed
+    def __init__(self, feeds: Sequence[Feed], weight: int) -> None:
+        self.feeds = deque(feeds)
         self.weight = weight
         self.credit = 0
         self.owed_since: float | None = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether it has a job."""
+        return any(feed.buffer for feed in self.feeds)
+
     def wants(self, now: float) -> bool:
         """Whether it has a job, or will have one in a moment. `now` in the loop's seconds."""
-        if self.feed.buffer:
+        if self.ready:
             return True
-        if not self.feed.refilling(now):
+        if not any(feed.refilling(now) for feed in self.feeds):
             self.owed_since = None
             return False
         self.owed_since = now if self.owed_since is None else self.owed_since
         return now - self.owed_since < LONGEST_HOLD
 
     def pop(self) -> Delivery | None:
-        """Its next job; None while it is on its way."""
-        if not self.feed.buffer:
+        """Its next job, from its feeds by turns; None while it is on its way."""
+        feed = next((feed for feed in self.feeds if feed.buffer), None)
+        if feed is None:
             return None
         self.owed_since = None
-        return self.feed.buffer.popleft()
+        self.feeds.remove(feed)
+        self.feeds.append(feed)
+        return feed.buffer.popleft()
 
 
 class Fetcher:
@@ -81,7 +90,15 @@ class Fetcher:
             Feed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
             for share in queues
         ]
-        self._turns = [_Turn(feed, max(1, share.weight)) for feed, share in zip(self._feeds, queues, strict=True)]
+        bare = [
+            BareFeed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
+            for share in queues
+        ]
+        self._all: list[Feed] = [*self._feeds, *bare]
+        self._turns = [
+            _Turn((feed, beside), max(1, share.weight))
+            for feed, beside, share in zip(self._feeds, bare, queues, strict=True)
+        ]
         self._weighted = any(share.weight for share in queues)
         self._hold = hold and len(self._feeds) > 1
         self._alarm: asyncio.TimerHandle | None = None
@@ -89,12 +106,12 @@ class Fetcher:
     @property
     def services(self) -> Sequence[Service]:
         """The loops that must not end by themselves."""
-        return self._feeds
+        return self._all
 
     @property
     def buffered(self) -> int:
         """How many jobs are delivered and not begun."""
-        return sum(len(feed.buffer) for feed in self._feeds)
+        return sum(len(feed.buffer) for feed in self._all)
 
     @property
     def paused(self) -> list[str]:
@@ -103,7 +120,7 @@ class Fetcher:
 
     def pause(self, queues: Collection[str]) -> None:
         """Exactly these queues are paused from now on: no job of theirs is begun."""
-        for feed in self._feeds:
+        for feed in self._all:
             if feed.queue in queues:
                 feed.pause()
             else:
@@ -111,7 +128,7 @@ class Fetcher:
 
     async def start(self) -> None:
         """Subscribe to every queue and keep subscribed; safe to repeat."""
-        for feed in self._feeds:
+        for feed in self._all:
             await feed.start()
 
     async def tried(self) -> list[str]:
@@ -129,25 +146,23 @@ class Fetcher:
 
     async def quiet(self) -> None:
         """Take no more, and give back what was not begun; acks still work. Safe to repeat."""
-        await asyncio.gather(*(feed.quiet() for feed in self._feeds))
+        await asyncio.gather(*(feed.quiet() for feed in self._all))
 
     async def stop(self) -> None:
         """Close every channel: what is unacknowledged is the broker's again. Safe to repeat."""
         if self._alarm is not None:
             self._alarm.cancel()
-        await asyncio.gather(*(feed.close() for feed in self._feeds))
+        await asyncio.gather(*(feed.close() for feed in self._all))
 
     def _next(self) -> Delivery | None:
         if self._hold or self._weighted:
             return self._next_in_turn()
-        for feed in self._feeds:
-            if feed.buffer:
-                return feed.buffer.popleft()
-        return None
+        ready = next((turn for turn in self._turns if turn.ready), None)
+        return None if ready is None else ready.pop()
 
     def _next_in_turn(self) -> Delivery | None:
         now = asyncio.get_running_loop().time()
-        wanting = [turn for turn in self._turns if turn.feed.buffer or (self._hold and turn.wants(now))]
+        wanting = [turn for turn in self._turns if turn.ready or (self._hold and turn.wants(now))]
         if not wanting:
             return None
         first = max(wanting, key=lambda turn: turn.credit + turn.weight) if self._weighted else wanting[0]

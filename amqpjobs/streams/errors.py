@@ -15,6 +15,10 @@ class ConnectionLost(BrokerError):
     """The channel or connection went away; what was unconfirmed may or may not have arrived."""
 
 
+class NotReady(ConnectionLost):
+    """404 with a reason that passes: the queue exists and its node is starting, or away. Trying again helps."""
+
+
 class ConsumerCancelled(ConnectionLost):
     """The broker ended a subscription: its queue or stream was deleted, or its node left."""
 
@@ -49,3 +53,9 @@ class ConfirmTimeout(BrokerError):
 
 class TooLarge(BrokerError):
     """The message would not fit the broker; it was not sent."""
+
+
+def missing(text: str) -> BrokerError:
+    """What a 404 means. Just after a start RabbitMQ answers so for queues and streams that it has and does not serve
+    yet; taken for missing ones, they would be declared, refused, and the work given up."""
+    return NotReady(text) if "down or inaccessible" in text else NotFound(text)

@@ -14,7 +14,6 @@ _REFUSALS: tuple[tuple[type[BaseException], type[errors.BrokerError]], ...] = (
     (aiormq.DeliveryError, errors.Nacked),
     (aiormq.ChannelAccessRefused, errors.AccessRefused),
     (aiormq.ChannelLockedResource, errors.AccessRefused),
-    (aiormq.ChannelNotFoundEntity, errors.NotFound),
     (aiormq.ChannelPreconditionFailed, errors.PreconditionFailed),
     (aiormq.ProbableAuthenticationError, errors.AccessRefused),
     (aiormq.AuthenticationError, errors.AccessRefused),
@@ -30,6 +29,8 @@ def translated(error: BaseException) -> errors.BrokerError:
     """Our exception for one that the driver raised or ended with; anything that is no refusal is a lost connection."""
     if isinstance(error, errors.BrokerError):
         return type(error)(*error.args)
+    if isinstance(error, aiormq.ChannelNotFoundEntity):
+        return errors.missing(_text(error))
     for theirs, ours in _REFUSALS:
         if isinstance(error, theirs):
             return ours(_text(error))

@@ -17,7 +17,7 @@ async def read_all(connection: Connection, stream: str) -> list[Incoming]:
     nonce = uuid.uuid4().hex
     marker = json.dumps({"type": "marker", "nonce": nonce}).encode()
     publisher = await connection.publisher()
-    await _append(publisher, Outgoing(marker, "", stream))
+    await publish_once_up(publisher, Outgoing(marker, "", stream))
     found: list[Incoming] = []
     done = asyncio.Event()
 
@@ -36,12 +36,12 @@ async def read_all(connection: Connection, stream: str) -> list[Incoming]:
     return found
 
 
-async def _append(publisher: Publisher, marker: Outgoing) -> None:
+async def publish_once_up(publisher: Publisher, message: Outgoing) -> None:
     """A broker that has just started takes connections before its streams are up: it returns the message."""
     async with asyncio.timeout(15):
         while True:
             try:
-                return await publisher.publish(marker)
+                return await publisher.publish(message)
             except Unroutable:
                 await asyncio.sleep(0.1)
 

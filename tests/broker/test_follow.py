@@ -16,6 +16,7 @@ from amqpjobs.streams import topology
 from amqpjobs.streams.follow import Follower, Message
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, FromTime, Outgoing
+from tests.broker.reading import publish_once_up
 from tests.conftest import Broker, Eventually
 
 STREAM = names.RETRIES
@@ -69,7 +70,7 @@ async def follower(link: Link, connection: Connection, view: Memory) -> AsyncIte
 
 async def write(connection: Connection, bodies: Sequence[bytes], stream: str = STREAM) -> None:
     publisher = await connection.publisher()
-    await asyncio.gather(*(publisher.publish(Outgoing(body, "", stream)) for body in bodies))
+    await asyncio.gather(*(publish_once_up(publisher, Outgoing(body, "", stream)) for body in bodies))
     await publisher.close()
 
 

@@ -21,7 +21,6 @@ CLOSE_SECONDS = 5.0
 
 _REFUSALS: dict[int, type[BrokerError]] = {
     403: errors.AccessRefused,
-    404: errors.NotFound,
     405: errors.AccessRefused,
     406: errors.PreconditionFailed,
 }
@@ -31,7 +30,8 @@ T = TypeVar("T", bound=Frame)
 
 def closing_error(code: int | None, text: str | None) -> BrokerError:
     """What a broker's close means to us: a refusal, or a lost connection."""
-    return _REFUSALS.get(code or 0, ConnectionLost)(f"{code} {text}")
+    said = f"{code} {text}"
+    return errors.missing(said) if code == 404 else _REFUSALS.get(code or 0, ConnectionLost)(said)
 
 
 def unmarshal(kind: int, channel: int, buffer: bytes, start: int, end: int) -> object:

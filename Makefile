@@ -23,7 +23,7 @@ demo:
 	  --with "producer=$(PYTHON_IN_VENV) workers/foreign_producer.py --rate 4"
 
 test-brokers:
-	@scripts/setup
+	@AMQPJOBS_TEST_URL=given scripts/setup test
 	@set -f; $(PYTHON_IN_VENV) -m tests.brokers $$URLS
 
 test:

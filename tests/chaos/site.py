@@ -62,7 +62,8 @@ class Site:
         """A part that begins while the broker is away says so and exits; whoever runs it, starts it again."""
         for name, program in list(self.running.items()):
             if not program.running:
-                assert program.search("cannot reach|did not answer|inaccessible"), f"{name} ended:\n" + "\n".join(program.lines[-20:])
+                away = program.search("cannot reach|did not answer|inaccessible")
+                assert away, f"{name} ended:\n" + "\n".join(program.lines[-20:])
                 self.begin(name)
 
     def done(self) -> Counter[str]:

@@ -260,9 +260,7 @@ async def test_it_beats_every_ten_seconds(site: Site, logs: Logs) -> None:
 # Controls.
 
 
-async def test_a_paused_queue_starts_nothing_until_it_is_resumed(
-    site: Site, logs: Logs, eventually: Eventually
-) -> None:
+async def test_a_paused_queue_starts_nothing_until_it_is_resumed(site: Site, logs: Logs) -> None:
     ordered = await logs.order(write_pause("default", by="ann", at=time.time()))
     beat = await beat_of(logs, site.default, state="paused: default")
     assert beat["beat"] < ordered + 1
@@ -311,22 +309,20 @@ async def test_a_cancelled_job_is_not_run(site: Site, logs: Logs) -> None:
     assert ["unwanted"] not in site.written()
 
 
-async def test_a_job_that_runs_stops_when_it_is_cancelled(site: Site, logs: Logs, eventually: Eventually) -> None:
+async def test_a_job_that_runs_stops_when_it_is_cancelled(site: Site, logs: Logs) -> None:
     await logs.enqueue("default", job("endless", "slow", 600))
-    await until_taken(logs, "default", eventually)
+    await asyncio.to_thread(site.default.wait_for, "endless slow starts")
     await logs.order(write_cancel("endless", by="ann", at=time.time()))
     metric = await metric_of(logs, "endless")
     assert metric.status == "cancelled"
     assert logs.retries.of(jid="endless") == logs.dead.of(jid="endless") == []
 
 
-async def test_a_quiet_worker_finishes_what_runs_and_takes_no_more(
-    site: Site, logs: Logs, eventually: Eventually
-) -> None:
+async def test_a_quiet_worker_finishes_what_runs_and_takes_no_more(site: Site, logs: Logs) -> None:
     worker = site.start("-q", "calm", "-c", "2")
     me = await beat_of(logs, worker)
     await logs.enqueue("calm", job("running", "slow", 2, queue="calm"))
-    await until_taken(logs, "calm", eventually)
+    await asyncio.to_thread(worker.wait_for, "running slow starts")
     early = write_order("stop", me["nonce"], by="ann", at=me["boot_at"] - 1)  # not for one that started since
     ordered = await logs.order(early, write_order("quiet", me["nonce"], by="ann", at=time.time()))
     assert (await beat_of(logs, worker, state="quiet"))["beat"] < ordered + 1
@@ -348,7 +344,7 @@ async def test_a_stopped_worker_finishes_what_runs_and_gives_the_rest_back(
 ) -> None:
     worker = site.start("-q", "first", "-q", "second", "-c", "1")
     await logs.enqueue("first", job("finished", "slow", 2, queue="first"))
-    await until_taken(logs, "first", eventually)
+    await asyncio.to_thread(worker.wait_for, "finished slow starts")
     await logs.enqueue("second", job("given back", "echo", "given back", queue="second"))
     await until_taken(logs, "second", eventually)
     assert await asyncio.to_thread(worker.stop) == 0
@@ -361,10 +357,10 @@ async def test_a_stopped_worker_finishes_what_runs_and_gives_the_rest_back(
     assert ["given back"] not in site.written()
 
 
-async def test_a_killed_worker_loses_no_job(site: Site, logs: Logs, eventually: Eventually) -> None:
+async def test_a_killed_worker_loses_no_job(site: Site, logs: Logs) -> None:
     worker = site.start("-q", "fatal", "-c", "1")
     await logs.enqueue("fatal", job("survivor", "slow", 1, queue="fatal"))
-    await until_taken(logs, "fatal", eventually)
+    await asyncio.to_thread(worker.wait_for, "survivor slow starts")
     worker.send(signal.SIGKILL)
     await asyncio.to_thread(worker.wait)
     assert logs.metrics.of(jid="survivor") == []
@@ -376,7 +372,7 @@ async def test_a_killed_worker_loses_no_job(site: Site, logs: Logs, eventually: 
 async def test_a_lost_connection_is_made_anew(site: Site, logs: Logs, broker: Broker, eventually: Eventually) -> None:
     worker = site.start("-q", "resumed", "-c", "2")
     await logs.enqueue("resumed", job("again", "slow", 1.5, queue="resumed"))
-    await until_taken(logs, "resumed", eventually)
+    await asyncio.to_thread(worker.wait_for, "again slow starts")
     name = f"{site.language.name.removesuffix('-pika')} worker {(await beat_of(logs, worker))['identity']}"
     vhost = site.settings.url.rpartition("/")[2]
     await eventually(lambda: broker.close_connections(vhost, named=name), timeout=PATIENCE)

@@ -231,7 +231,8 @@ export class Session {
 
 /** Run the handler; what it threw, in the words of an entry. */
 async function attempt(context) {
-  const { jobClass, args } = context.job;
+  const { jid, jobClass, args } = context.job;
+  say(`${jid} ${jobClass} starts`);
   const handler = handlers.get(jobClass);
   if (!handler) return { error_class: "UnknownJobClass", error_message: `no handler for ${jobClass}`, backtrace: "" };
   try {

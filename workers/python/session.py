@@ -202,6 +202,7 @@ class Session:
             self.settle(run, "expired")
         else:
             self.running[delivery.tag] = run
+            self.worker.say(f"{job.jid} {job.job_class} starts")
             self.pool.submit(self.work, run)
 
     def work(self, run: Run) -> None:

@@ -204,6 +204,7 @@ class Session
     return settle(run, "cancelled") if @worker.controls.cancelled.key?(job.jid)
     return settle(run, "expired") if expired?(job)
 
+    @worker.say("#{job.jid} #{job.job_class} starts")
     Thread.new do
       failure = attempt(run.context)
       @events << [:done, run, failure ? "failed" : "success", failure]

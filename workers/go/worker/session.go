@@ -233,6 +233,7 @@ func (s *session) start(each delivery) error {
 	}
 	run.ctx, run.cancel = context.WithCancel(context.Background())
 	s.running[each.DeliveryTag] = run
+	say("%s %s starts", job.Jid, job.Class)
 	go s.attempt(run)
 	return nil
 }

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from amqpjobs.clock import Clock
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.service import Service
+from amqpjobs.streams import topology
 from amqpjobs.streams.errors import BrokerError, ConnectionLost, NotFound
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Consumer, Incoming
@@ -67,6 +68,8 @@ class Drain(Service):
         connection = await self._link.connection()
         await self.begin()
         self._arrived = []
+        if await connection.passive(self._queue) is None:  # it was deleted; not every broker needs each
+            await topology.ensure(connection, self._link.settings)
         consumer = await connection.consume(self._queue, self._on_message, prefetch=PREFETCH)
         self._told = None
         consumer.lost.add_done_callback(lambda _: self._wake.set())

@@ -28,7 +28,14 @@ def item(stream: str, row: Row) -> dict[str, Any]:
     if not isinstance(value, dict):
         return _summary(stream, row)
     whole: dict[str, Any] = text.strict(value)
-    return {**whole, "entry": row.entry}
+    fault = _fault(row) if stream == names.DEAD and "died_at" not in whole else {}
+    return {**fault, **whole, "entry": row.entry}
+
+
+def _fault(row: Row) -> dict[str, Any]:
+    """What is wrong with a dead record that does not tell it itself, such as a job that a worker rejected."""
+    told = {"jid": row.jid, "queue": row.queue, "error_class": row.error_class, "error_message": row.error_message}
+    return {name: clip(value) for name, value in told.items() if value}
 
 
 def _summary(stream: str, row: Row) -> dict[str, Any]:

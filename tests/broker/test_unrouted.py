@@ -20,6 +20,7 @@ from amqpjobs.streams import policies, topology
 from amqpjobs.streams.errors import Unroutable
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Incoming, Outgoing, Properties
+from amqpjobs.web.items import item
 from tests.broker.conftest import StreamWatch, Watches
 from tests.broker.reading import read_all, take_all
 from tests.conftest import Broker, Eventually
@@ -191,6 +192,9 @@ async def test_what_a_foreign_worker_rejects_is_in_the_dead_set_and_says_so(
     assert next(row.cls for row in found if row.jid == "r1") == "C"
     raw = [message.body for message in await read_all(connection, names.DEAD)]
     assert set(bodies) <= set(raw)
+    shown = {row.jid: item(names.DEAD, row) for row in found}
+    assert (shown["r1"]["error_class"], shown["r1"]["class"], shown["r1"]["args"]) == ("Rejected", "C", [1])
+    assert {each["error_class"] for each in shown.values()} == {"Rejected"}
 
 
 async def test_without_the_api_our_own_client_delivers_all_the_same(

@@ -30,9 +30,10 @@ async def connect(settings: Settings, *, name: str) -> Connection:
     """Open a connection; see `aio.connect`."""
 
     async def open_one(address: Address, tls: ssl.SSLContext | None) -> Connection:
-        loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(Socket, address.host, address.port, ssl=tls)
-        handshake = Handshake(made)
+        # Listening before there is a socket: the broker's first frame may come before create_connection returns.
+        handshake = Handshake(Socket())
+        made = handshake.socket
+        await asyncio.get_running_loop().create_connection(lambda: made, address.host, address.port, ssl=tls)
         try:
             agreed = await handshake.shake(address, heartbeat=settings.heartbeat, name=name)
         except ConnectionLost as error:

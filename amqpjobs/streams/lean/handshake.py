@@ -41,7 +41,7 @@ class Handshake:
 
     def __init__(self, socket: Socket) -> None:
         self.left: asyncio.Queue[object] = asyncio.Queue()
-        self._socket = socket
+        self.socket = socket
         socket.channels[0] = self
 
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> None:
@@ -59,16 +59,16 @@ class Handshake:
         properties: Mapping[str, Any] = start.server_properties or {}
         ours: Any = {"product": "amqpjobs", "connection_name": name, "capabilities": _CAPABILITIES}
         login = f"\0{address.user}\0{address.password}"
-        self._socket.send(0, commands.Connection.StartOk(ours, "PLAIN", login, "en_US"))
+        self.socket.send(0, commands.Connection.StartOk(ours, "PLAIN", login, "en_US"))
         tune = await self._expect(commands.Connection.Tune, _LOGIN)
         frame_max = tune.frame_max or FIRST_LIMIT
         channel_max = tune.channel_max or 65_535
         interval = min(heartbeat, tune.heartbeat) if tune.heartbeat else heartbeat
-        self._socket.send(0, commands.Connection.TuneOk(channel_max, frame_max, interval))
-        self._socket.send(0, commands.Connection.Open(address.vhost))
+        self.socket.send(0, commands.Connection.TuneOk(channel_max, frame_max, interval))
+        self.socket.send(0, commands.Connection.Open(address.vhost))
         await self._expect(commands.Connection.OpenOk, _VHOST)
-        self._socket.parser.limit = frame_max - FRAME_OVERHEAD
-        self._socket.beat(interval)
+        self.socket.parser.limit = frame_max - FRAME_OVERHEAD
+        self.socket.beat(interval)
         capabilities = properties.get("capabilities") or {}
         answers_cancel = bool(capabilities.get("accept_consumer_cancel_ok"))
         return Agreed(_texts(properties), answers_cancel, frame_max, channel_max)
@@ -77,10 +77,10 @@ class Handshake:
         """The next method. `refusal` says what a close in its place means."""
         waiting = asyncio.ensure_future(self.left.get())
         try:
-            both: set[asyncio.Future[Any]] = {waiting, self._socket.life.lost}
+            both: set[asyncio.Future[Any]] = {waiting, self.socket.life.lost}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
-                raise self._socket.life.gone()
+                raise self.socket.life.gone()
             method = waiting.result()
         finally:
             waiting.cancel()

@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     """PEM file of our own certificate, where the broker asks for one, and `key_file` of its key if that is apart."""
     key_file: Path | None = None
     state_dir: Path = Field(default_factory=_state_dir)
-    driver: Literal["lean", "aiormq"] = "aiormq"
+    driver: Literal["lean", "aiormq"] = "lean"
     """What speaks AMQP: our own lean driver, or the one of aio-pika."""
     heartbeat: int = Field(default=10, ge=1, le=3600)
     """AMQP heartbeat in seconds: a half-open connection is noticed after three."""

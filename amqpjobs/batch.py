@@ -57,7 +57,10 @@ def parts(call: Call) -> Parts:
         return Parts(call, (), {}, {})
     if not isinstance(call, (tuple, list)) or not 1 <= len(call) <= 3:
         raise TypeError(f"one job is a name, or a tuple of name, arguments and options, not {call!r:.80}")
-    job, arguments, options = (*call, *((), {})[len(call) - 1 :])
+    given: Sequence[Any] = call
+    job = given[0]
+    arguments = given[1] if len(given) > 1 else ()
+    options = given[2] if len(given) > 2 else {}
     if not isinstance(options, Mapping):
         raise TypeError(f"the options of a job are a mapping, not {options!r:.80}")
     if isinstance(arguments, Mapping):

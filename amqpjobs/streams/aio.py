@@ -151,8 +151,11 @@ class AioConnection:
     async def declare_queue(self, name: str, arguments: Mapping[str, Scalar]) -> None:
         """Declare a durable queue unless it exists; then compare its arguments, if we have the right to."""
         given: Any = dict(arguments)
-        existing = await self.passive(name)
-        await self._declare(existing is not None, lambda ch: ch.queue_declare(name, durable=True, arguments=given))
+        try:
+            exists = await self.passive(name) is not None
+        except AccessRefused:
+            exists = True  # RabbitMQ 4.3 does not tell somebody who has no right to it at all
+        await self._declare(exists, lambda ch: ch.queue_declare(name, durable=True, arguments=given))
 
     async def declare_exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange unless it exists; then compare its kind, if we have the right to."""
@@ -161,6 +164,8 @@ class AioConnection:
             exists = True
         except NotFound:
             exists = False
+        except AccessRefused:
+            exists = True
         await self._declare(exists, lambda ch: ch.exchange_declare(name, exchange_type=kind, durable=True))
 
     async def _declare(self, exists: bool, declare: Callable[[AbstractChannel], Awaitable[object]]) -> None:

@@ -175,7 +175,10 @@ class Connection(Protocol):
         ...
 
     async def declare_queue(self, name: str, arguments: Mapping[str, Scalar]) -> None:
-        """Declare a durable queue. Raises PreconditionFailed naming the argument that differs, AccessRefused."""
+        """Declare a durable queue. Raises PreconditionFailed naming the argument that differs, AccessRefused.
+
+        Nothing happens, and nothing is raised, where the user may neither configure it nor learn whether it exists.
+        """
         ...
 
     async def declare_exchange(self, name: str, kind: str) -> None:

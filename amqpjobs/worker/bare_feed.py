@@ -7,6 +7,7 @@ from typing import Any
 
 from amqpjobs.model import names
 from amqpjobs.streams import topology
+from amqpjobs.streams.errors import AccessRefused
 from amqpjobs.streams.port import Connection
 from amqpjobs.worker.feed import Feed
 
@@ -30,11 +31,17 @@ class BareFeed(Feed):
         self.tried.set()  # it is no fault that there is none
 
     async def _prepare(self, connection: Connection) -> None:
-        while await connection.passive(names.bare_mark(self.queue)) is None:
+        while not await self._marked(connection):
             await self._clock.sleep(LOOK_EVERY)
         if await connection.passive(self.source) is None:
             await topology.ensure_bare_queue(connection, self._link.settings, self.queue)
         log.info("queue %s: jobs are taken from the queue of its bare name too", self.queue)
+
+    async def _marked(self, connection: Connection) -> bool:
+        try:
+            return await connection.passive(names.bare_mark(self.queue)) is not None
+        except AccessRefused:  # a user who may not even ask has nothing to do with it
+            return False
 
     def _say(self, line: str) -> None:
         """The queue's first feed says it."""

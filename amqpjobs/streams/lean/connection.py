@@ -163,8 +163,11 @@ class LeanConnection:
 
     async def declare_queue(self, name: str, arguments: Mapping[str, Scalar]) -> None:
         """Declare a durable queue unless it exists; then compare its arguments, if we have the right to."""
-        existing = await self.passive(name)
-        await self._declare(existing is not None, _queue(name, arguments), commands.Queue.DeclareOk)
+        try:
+            exists = await self.passive(name) is not None
+        except AccessRefused:
+            exists = True  # RabbitMQ 4.3 does not tell somebody who has no right to it at all
+        await self._declare(exists, _queue(name, arguments), commands.Queue.DeclareOk)
 
     async def declare_exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange unless it exists; then compare its kind, if we have the right to."""
@@ -173,6 +176,8 @@ class LeanConnection:
             exists = True
         except NotFound:
             exists = False
+        except AccessRefused:
+            exists = True
         await self._declare(exists, _exchange(name, kind), commands.Exchange.DeclareOk)
 
     async def _declare(self, exists: bool, method: Frame, answer: type[Frame]) -> None:

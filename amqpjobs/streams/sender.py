@@ -21,7 +21,6 @@ from amqpjobs.streams.errors import (
     PreconditionFailed,
     Refused,
     TooLarge,
-    TooLarge,
     Unroutable,
 )
 from amqpjobs.streams.link import Link
@@ -95,10 +94,6 @@ class Sender:
                 known = message.exchange in self._verified and remedy in self._verified
                 if not known or self._channel.connection is not self._verified_on:
                     await self._verify(message.exchange, remedy)
-                if len(message.body) > self._link.largest_message:
-                    raise TooLarge(
-                        f"{len(message.body)} bytes are too many for a message: {self._link.largest_message} are allowed"
-                    )
                 if len(message.body) > self._link.largest_message:
                     most = self._link.largest_message
                     raise TooLarge(f"a message of {len(message.body)} bytes does not fit: the limit is {most}")

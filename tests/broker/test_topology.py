@@ -41,7 +41,8 @@ async def test_drift_names_the_argument_and_serves(link: Link, settings: Setting
     assert "retries" in remark
     assert "x-max-age" in remark
     assert "\n" not in remark
-    [remark] = await topology.ensure_queue(connection, settings, "default")
+    classic = settings.model_copy(update={"queue_type": "classic"})
+    [remark] = await topology.ensure_queue(connection, classic, "default")
     assert "queue.default" in remark
     assert "x-max-priority" in remark
     publisher = await connection.publisher()

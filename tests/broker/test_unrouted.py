@@ -161,7 +161,8 @@ async def test_what_a_foreign_worker_rejects_is_in_the_dead_set_and_says_so(
 ) -> None:
     connection = await link.connection()
     await topology.ensure_queue(connection, settings, "default")
-    await eventually(lambda: policy_of(broker, vhost, "queues", "queue.default") == policies.DEAD.name, timeout=20)
+    ours = policies.DEAD if settings.queue_type == "classic" else policies.QUORUM
+    await eventually(lambda: policy_of(broker, vhost, "queues", "queue.default") == ours.name, timeout=20)
     bodies = [b'{"jid":"r1","class":"C","args":[1]}', b"[1, 2]", b'{"jid":"r3","type":"command"}']
     for body in bodies:
         await publish(link, "default", body, mandatory=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,9 +27,15 @@ class Position(NamedTuple):
         return str(self.offset) if self.item == 0 else f"{self.offset}:{self.item}"
 
 
-def foreign_id(epoch: str, entry: str) -> str:
-    """The identity, in another incarnation of the stream, of an entry that first appeared in `epoch`."""
-    return entry if "/" in entry else f"{epoch}/{entry}"
+def foreign_id(epoch: str | None, entry: str, raw: bytes) -> str:
+    """The identity, in another incarnation of the stream, of an entry that first appeared in `epoch`.
+
+    An incarnation that no leader lived to name (None) lends no name: two such ones in a row would give the same to
+    different entries, and the second would be taken for a repeat of the first. The entry's own bytes tell them apart.
+    """
+    if "/" in entry:
+        return entry
+    return f"{epoch or '~' + hashlib.blake2b(raw, digest_size=8).hexdigest()}/{entry}"
 
 
 class Op(enum.StrEnum):

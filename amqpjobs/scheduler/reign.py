@@ -212,6 +212,6 @@ class Reign:
         await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
 
 
-def _again(epoch: str, entry: Pending) -> Again:
+def _again(epoch: str | None, entry: Pending) -> Again:
     """What was claimed comes back unclaimed: whether it was published is unknown, and losing is worse than twice."""
-    return Again(foreign_id(epoch, entry.id), entry.jid, entry.due, entry.bury, entry.fault, entry.raw)
+    return Again(foreign_id(epoch, entry.id, entry.raw), entry.jid, entry.due, entry.bury, entry.fault, entry.raw)

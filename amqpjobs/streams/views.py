@@ -151,7 +151,7 @@ class OldState:
         self.path = path
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._store = SqliteStore(self._db)
-        self.epoch = self._store.facts().epoch or "0"
+        self.epoch = self._store.facts().epoch
 
     def pages(self, size: int) -> Iterator[list[Pending]]:
         """All entries, in pages."""

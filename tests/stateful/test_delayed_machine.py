@@ -155,6 +155,19 @@ def test_breadth_first() -> None:
     assert len(seen) >= 6000
 
 
+def test_deleted_twice_before_anyone_led() -> None:
+    """Found by the machine above: what two candidates had read of two nameless incarnations, both at offset 0."""
+    world = World()
+    world.add()
+    world.add(copies=2)
+    world.candidates[0].reader.read(world.log)
+    world.make_anew()
+    world.land_late(0)
+    world.candidates[1].reader.read(world.log)
+    world.make_anew()
+    world.finish()
+
+
 class Stores(Protocol):
     """SQLite folds to what the plain store folds to, whatever happened."""
 

@@ -51,7 +51,7 @@ class Candidate:
     sending: bytes | None = None
     phase: str = "start"
     term: Claim | None = None
-    old: list[tuple[str, list[Pending]]] = field(default_factory=list)
+    old: list[tuple[str | None, list[Pending]]] = field(default_factory=list)
     publishing: list[Pending] = field(default_factory=list)
     published: list[Pending] = field(default_factory=list)
 
@@ -153,7 +153,7 @@ class World:
             state = who.reader.store
             pending = list(state.entries().values())
             if pending:
-                who.old.append((state.facts().epoch or "0", pending))
+                who.old.append((state.facts().epoch, pending))
             reborn = self._candidate(Reader())
             reborn.old = who.old
             self.candidates[self.candidates.index(who)] = reborn
@@ -201,7 +201,7 @@ class World:
         elif who.old:
             old_epoch, pending = who.old.pop(0)
             again = [
-                control.write_again(Again(foreign_id(old_epoch, e.id), e.jid, e.due, e.bury, e.fault, e.raw))
+                control.write_again(Again(foreign_id(old_epoch, e.id, e.raw), e.jid, e.due, e.bury, e.fault, e.raw))
                 for e in pending
             ]
             who.append(*again)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amqpjobs.model import control, names
+from amqpjobs.model import control, names, protocol
 from amqpjobs.model.arrival import read_pending
 from amqpjobs.model.delayed import VERDICT_AGE, DelayedSet
 from amqpjobs.model.messages import Unreadable
@@ -268,6 +268,18 @@ def test_24_an_old_entry_comes_back_once_under_its_old_identity() -> None:
     assert log.command(Op.DELETE, "old") == [Verdict.DONE]
     log.put(again, source="b", seq=1)
     assert log.ids == {"0"}
+
+
+def test_24_two_incarnations_that_nobody_named_are_told_apart() -> None:
+    """Deleted twice before a leader came: the first entries of both stood at 0."""
+    bodies = {jid: json.dumps(scheduled(jid)).encode() for jid in ("a", "b")}
+    ids = {jid: protocol.foreign_id(None, "0", body) for jid, body in bodies.items()}
+    log = Log()
+    for seq, (jid, body) in enumerate(bodies.items(), 1):
+        log.put(control.write_again(Again(ids[jid], jid, 1.0, False, None, body)), source="a", seq=seq)
+    log.put(control.write_again(Again(ids["a"], "a", 1.0, False, None, bodies["a"])), source="standby", seq=1)
+    assert {log.entry(id_).jid for id_ in log.ids} == {"a", "b"}
+    assert len(log.ids) == 2
 
 
 def test_24_what_could_not_be_read_comes_back_with_its_bytes() -> None:

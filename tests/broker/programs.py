@@ -119,6 +119,10 @@ class Programs:
         self._started.append(program)
         return program
 
+    @property
+    def started(self) -> Sequence[Program]:
+        return self._started
+
     def end(self) -> None:
         for program in reversed(self._started):
             program.end()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pika
 import pytest
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.node import PrivateNode, free_ports
 from amqpjobs.client import Client
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
@@ -18,7 +19,8 @@ from amqpjobs.streams import inspect, topology
 from amqpjobs.streams.drivers import connect
 from amqpjobs.streams.errors import AccessRefused, BrokerUnavailable, ConnectionLost, Refused
 from amqpjobs.streams.link import Link
-from tests.broker import site
+from tests.broker import languages, site
+from tests.broker.languages import LANGUAGES, Language
 from tests.broker.programs import Programs
 from tests.broker.reading import read_all
 from tests.conftest import Broker, Eventually
@@ -82,6 +84,40 @@ def test_a_raw_password_is_one_clear_line(arguments: tuple[str, ...], programs: 
     assert "s3cret" not in line
 
 
+@pytest.fixture
+def odd_everything(broker: Broker, vhost: str, settings: Settings) -> Iterator[Settings]:
+    """That user, in a virtual host with a slash in its name."""
+    name = f"{vhost}/b"
+    with broker.api() as api:
+        api.put(f"/vhosts/{quote(name, safe='')}").raise_for_status()
+    try:
+        with site.user(broker, name, f"odd@{vhost}", ODD) as url:
+            yield settings.model_copy(update={"url": url})
+    finally:
+        with broker.api() as api:
+            api.delete(f"/vhosts/{quote(name, safe='')}")
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.name)
+async def test_the_encoded_form_works_in_every_language(
+    language: Language, odd_everything: Settings, programs: Programs, tmp_path: Path, eventually: Eventually
+) -> None:
+    """BRK-06: one address, with `p@:/?#%é` and `a/b` in it, for the workers and producers of all languages."""
+    if missing := language.missing():
+        pytest.fail(missing)
+    connection = await connect(odd_everything, name="setup")
+    await topology.ensure(connection, odd_everything)
+    await topology.ensure_queue(connection, odd_everything, "default")
+    await connection.close()
+    programs_of = languages.Site(language, odd_everything, programs, tmp_path / "out")
+    await asyncio.to_thread(programs_of.start, "-q", "default")
+    await asyncio.to_thread(programs_of.produce, "enqueue", "default", "echo", ["x"])
+    await eventually(programs_of.written, timeout=30)
+    everything = "\n".join(line for program in programs.started for line in program.lines)
+    assert ODD not in everything
+    assert quote(ODD, safe="") not in everything
+
+
 # Virtual hosts.
 
 
@@ -119,6 +155,21 @@ async def test_other_virtual_hosts(name: str, broker: Broker, settings: Settings
     finally:
         with broker.api() as api:
             api.delete(path)
+
+
+async def test_the_virtual_host_without_a_name(node: PrivateNode, tmp_path: Path) -> None:
+    """What the AMQP URI specification means by a bare slash."""
+    await node.ctl("add_vhost", "")
+    await node.ctl("set_permissions", "-p", "", "guest", ".*", ".*", ".*")
+    for name in ("aiormq", "lean"):
+        asked = Settings.model_validate({"url": f"{node.url}?vhost=", "state_dir": tmp_path, "driver": name})
+        connection = await connect(asked, name="no name")
+        await topology.ensure_stream(connection, asked, names.RETRIES)
+        assert await connection.passive(names.RETRIES) is not None
+        await connection.close()
+    default = await connect(Settings(url=node.url), name="default")
+    assert await default.passive(names.RETRIES) is None
+    await default.close()
 
 
 async def test_a_virtual_host_that_is_not_there_is_named(broker: Broker, settings: Settings, driver: str) -> None:

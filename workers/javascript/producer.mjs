@@ -4,7 +4,7 @@
 //   node workers/javascript/producer.mjs schedule default echo '["later"]' 60
 import { randomBytes } from "node:crypto";
 import { pathToFileURL } from "node:url";
-import amqp from "amqplib";
+import { connect } from "./broker.mjs";
 
 /** Put a job on its queue; its jid. Rejects when the broker did not take it, or knows no such queue. */
 export async function enqueue(channel, queue, jobClass, args, more = {}) {
@@ -37,7 +37,7 @@ function publish(channel, exchange, key, value) {
 }
 
 async function main([verb, queue, jobClass, args, seconds]) {
-  const connection = await amqp.connect(process.env.AMQPJOBS_URL ?? "amqp://guest:guest@127.0.0.1:5672");
+  const connection = await connect();
   const channel = await connection.createConfirmChannel();
   const given = [channel, queue, jobClass, JSON.parse(args)];
   if (verb === "schedule") console.log(await schedule(...given, Date.now() / 1000 + Number(seconds)));

@@ -1,7 +1,7 @@
 // One connection of the worker. Its channels are used by one thread, the event loop, so nothing needs a lock.
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import amqp from "amqplib";
+import { connect } from "./broker.mjs";
 import { handlers } from "./handlers.mjs";
 import { expired, failed, metric, newId, NotAJob, now, readJob, unreadable } from "./job.mjs";
 
@@ -53,7 +53,8 @@ export class Session {
 
   async connect() {
     const properties = { connection_name: `javascript worker ${this.worker.identity}` };
-    const connection = await amqp.connect(this.worker.url, { clientProperties: properties, timeout: 10_000 });
+    // With this heartbeat a broker that vanished is noticed after twenty seconds.
+    const connection = await connect({ heartbeat: "10" }, { clientProperties: properties, timeout: 10_000 });
     this.connections.push(connection);
     connection.on("close", () => this.lose(new Error("the connection was closed")));
     return this.watched(connection);

@@ -13,9 +13,6 @@ const VERSION = "1.0.0";
 /** Queues and who we are; serves one connection after the other until it is told to stop. */
 class Worker {
   constructor({ queues, concurrency, timeout }) {
-    const url = new URL(process.env.AMQPJOBS_URL ?? "amqp://guest:guest@127.0.0.1:5672");
-    url.searchParams.set("heartbeat", "10"); // a broker that vanished is noticed after twenty seconds
-    this.url = url.href;
     Object.assign(this, { queues, concurrency, timeout });
     this.identity = `${os.hostname()}:${process.pid}:javascript`;
     this.nonce = newId();

@@ -7,6 +7,7 @@
 require "bunny"
 require "json"
 require "securerandom"
+require_relative "broker"
 
 # Publishes to a channel of its own, in confirm mode.
 class Producer
@@ -49,8 +50,7 @@ end
 
 if $PROGRAM_NAME == __FILE__
   verb, queue, job_class, args, seconds = ARGV
-  # Bunny reads a slash at the end as a virtual host without a name.
-  connection = Bunny.new(ENV.fetch("AMQPJOBS_URL", "amqp://guest:guest@127.0.0.1:5672").chomp("/"))
+  connection = Broker.session
   connection.start
   producer = Producer.new(connection)
   given = [queue, job_class, JSON.parse(args)]

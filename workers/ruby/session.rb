@@ -5,6 +5,7 @@
 # channels are not for sharing.
 require "bunny"
 require "json"
+require_relative "broker"
 require_relative "handlers"
 require_relative "job"
 
@@ -78,10 +79,10 @@ class Session
 
   def connect
     # Bunny would recover by itself, its consumers at the offsets of old and its acks on other deliveries.
-    connection = Bunny.new(@worker.url, heartbeat: 10, connection_timeout: 10,
-                                        automatically_recover: false, recover_from_connection_close: false,
-                                        session_error_handler: Losses.new(@events, @confirms), logger: Logger.new(nil),
-                                        client_properties: { connection_name: "ruby worker #{@worker.identity}" })
+    connection = Broker.session(heartbeat: 10, connection_timeout: 10,
+                                automatically_recover: false, recover_from_connection_close: false,
+                                session_error_handler: Losses.new(@events, @confirms), logger: Logger.new(nil),
+                                client_properties: { connection_name: "ruby worker #{@worker.identity}" })
     @connections << connection
     connection.start
   end

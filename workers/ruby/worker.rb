@@ -13,11 +13,9 @@ VERSION = "1.0.0"
 
 # Queues and who we are; serves one connection after the other until it is told to stop.
 class Worker
-  attr_reader :queues, :concurrency, :timeout, :url, :identity, :controls, :stopping
+  attr_reader :queues, :concurrency, :timeout, :identity, :controls, :stopping
 
   def initialize(queues:, concurrency:, timeout:)
-    # Bunny reads a slash at the end as a virtual host without a name.
-    @url = ENV.fetch("AMQPJOBS_URL", "amqp://guest:guest@127.0.0.1:5672").chomp("/")
     @queues = queues
     @concurrency = concurrency
     @timeout = timeout

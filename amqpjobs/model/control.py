@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from amqpjobs.model.protocol import Again, Command, How
+from amqpjobs.model.protocol import Again, Command, How, Position
 
 
 def write_epoch(epoch: str, *, at: float) -> dict[str, Any]:
@@ -29,6 +29,12 @@ def write_settled(epoch: str, n: int, entries: Sequence[str], how: How, *, by: s
     return {"type": "settled", "epoch": epoch, "n": n, "entries": list(entries), "how": how, "by": by, "at": at}
 
 
+def write_dropped(epoch: str, n: int, entries: Sequence[tuple[str, Position]], *, by: str, at: float) -> dict[str, Any]:
+    """The entry by which the leader takes unclaimed entries out, each at the revision that it saw."""
+    revs = [list(rev) for _, rev in entries]
+    return write_settled(epoch, n, [id_ for id_, _ in entries], How.DROPPED, by=by, at=at) | {"revs": revs}
+
+
 def write_command(command: Command) -> dict[str, Any]:
     """The entry of an operator's command."""
     fields: dict[str, Any] = {
@@ -45,7 +51,8 @@ def write_command(command: Command) -> dict[str, Any]:
         "error_class": command.error_class,
         "error_message": command.error_message,
     }
-    return fields | {name: value for name, value in optional.items() if value is not None}
+    told = {name: value for name, value in optional.items() if value is not None}
+    return fields | told | ({} if command.body is None else _body(command.body))
 
 
 def write_again(again: Again) -> dict[str, Any]:
@@ -53,7 +60,11 @@ def write_again(again: Again) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": "again", "id": again.id, "jid": again.jid, "due": again.due, "bury": again.bury}
     if again.fault is not None:
         fields["fault"] = list(again.fault)
+    return fields | _body(again.body)
+
+
+def _body(body: bytes) -> dict[str, str]:
     try:
-        return fields | {"body": again.body.decode("utf-8")}
+        return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
-        return fields | {"body_base64": base64.b64encode(again.body).decode("ascii")}
+        return {"body_base64": base64.b64encode(body).decode("ascii")}

@@ -25,6 +25,7 @@ from amqpjobs.model.protocol import (
     Claimed,
     Command,
     EpochMark,
+    How,
     Op,
     Position,
     Settled,
@@ -34,7 +35,7 @@ from amqpjobs.model.protocol import (
 )
 from amqpjobs.model.rejected import rejected
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 FIRST_OFFSET = 1
@@ -203,15 +204,19 @@ class DelayedSet:
             return
         if facts.term != Claim(settled.n, source):
             return
+        removed = 0
         for id_, rev in zip(settled.entries, settled.revs, strict=True):
             entry = self.store.get(id_)
             if entry is not None and entry.claim is None and entry.rev == rev:
                 self.store.remove(id_)
+                removed += 1
+        if removed and settled.how is How.DROPPED:
+            self.store.keep_facts(facts._replace(dropped=facts.dropped + removed))
 
     # Commands.
 
     def _command(self, pos: Position, command: Command) -> None:
-        """Rules 15, 16 and 18: judge each target, once."""
+        """Rules 15 to 18: judge each target, once."""
         if self.store.verdicts(command.uuid) is not None:
             return
         facts = self.store.facts()
@@ -228,6 +233,8 @@ class DelayedSet:
             self.store.forget_verdicts(command.at - VERDICT_AGE)
 
     def _judge(self, pos: Position, command: Command, target: Target) -> Verdict:
+        if command.op is Op.RESTORE:
+            return self._restore(pos, command, target)
         entry = self._target(target)
         if entry is None:
             return Verdict.NOT_FOUND
@@ -246,6 +253,16 @@ class DelayedSet:
                 if self.stream == names.DEAD:
                     return Verdict.CONFLICT
                 self.store.change(replace(entry, due=command.at, rev=pos, bury=True, fault=_kill_fault(command, entry)))
+        return Verdict.DONE
+
+    def _restore(self, pos: Position, command: Command, target: Target) -> Verdict:
+        """Rule 17: what was deleted is pending again, under its identity, so that it comes back only once."""
+        assert target.entry is not None and command.body is not None, "a restore was read"
+        if self.store.get(target.entry) is not None:
+            return Verdict.CONFLICT
+        entry = pending(self.stream, pos, read_one(self.stream, command.body, jid=target.jid))
+        due = entry.due if command.due is None or self.stream == names.DEAD else command.due
+        self.store.put(replace(entry, id=target.entry, jid=target.jid, due=due))
         return Verdict.DONE
 
     def _target(self, target: Target) -> Pending | None:

@@ -53,7 +53,8 @@ class Facts(NamedTuple):
     """What a fold knows of its stream as a whole.
 
     `leader` names the process of the current term; `log_time` is the greatest `at` of a command so far. `headless`:
-    the first message that this fold saw was not the stream's first, retention had taken its head.
+    the first message that this fold saw was not the stream's first, retention had taken its head. `dropped` entries
+    were taken out because the set was full or they were too old.
     """
 
     epoch: str | None = None
@@ -61,6 +62,7 @@ class Facts(NamedTuple):
     leader: str = ""
     log_time: float = 0.0
     headless: bool | None = None
+    dropped: int = 0
 
 
 class Store(Protocol):

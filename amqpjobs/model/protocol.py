@@ -45,6 +45,7 @@ class Op(enum.StrEnum):
     TRIGGER = "trigger"
     RESCHEDULE = "reschedule"
     KILL = "kill"
+    RESTORE = "restore"
 
 
 class Verdict(enum.StrEnum):
@@ -113,7 +114,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An operator's wish, judged by the fold. `at` and `due` are seconds since 1970."""
+    """An operator's wish, judged by the fold. `at` and `due` are seconds since 1970.
+
+    `body` is what a restore brings back: the bytes of its one target, an entry that was deleted.
+    """
 
     uuid: str
     op: Op
@@ -124,6 +128,7 @@ class Command:
     due: float | None = None
     error_class: str | None = None
     error_message: str | None = None
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,18 +233,22 @@ def _target(value: Mapping[str, Any]) -> Target:
 def _command(value: Mapping[str, Any]) -> Command:
     op = Op(value["op"])
     due = value.get("due")
+    targets = tuple(_target(item) for item in value["entries"])
     if op is Op.RESCHEDULE and due is None:
         raise ValueError
+    if op is Op.RESTORE and (len(targets) != 1 or targets[0].entry is None):
+        raise ValueError  # each has a body, and a verdict, of its own
     return Command(
         uuid=_text(value["uuid"]),
         op=op,
-        targets=tuple(_target(item) for item in value["entries"]),
+        targets=targets,
         at=_number(value["at"]),
         by=_line(value.get("by", "")),
         epoch=None if value.get("epoch") is None else _text(value["epoch"]),
         due=None if due is None else _number(due),
         error_class=None if value.get("error_class") is None else _text(value["error_class"]),
         error_message=None if value.get("error_message") is None else _text(value["error_message"]),
+        body=_body(value) if op is Op.RESTORE else None,
     )
 
 
@@ -254,8 +263,12 @@ def _again(value: Mapping[str, Any]) -> Again:
         due=None if due is None else _number(due),
         bury=value.get("bury") is True,
         fault=None if fault is None else (_text(fault[0]), _line(fault[1])),
-        body=base64.b64decode(value["body_base64"]) if "body_base64" in value else _text(value["body"]).encode(),
+        body=_body(value),
     )
+
+
+def _body(value: Mapping[str, Any]) -> bytes:
+    return base64.b64decode(value["body_base64"]) if "body_base64" in value else _text(value["body"]).encode()
 
 
 _READERS: Mapping[str, Any] = {

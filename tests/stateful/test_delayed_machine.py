@@ -44,6 +44,11 @@ class Protocol(RuleBasedStateMachine):
     def repeat_command(self, data: st.DataObject) -> None:
         self.world.repeat_command(data.draw(st.sampled_from(sorted(self.world.commands))))
 
+    @precondition(lambda self: self.world.commands)
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        self.world.restore(data.draw(st.sampled_from(sorted(self.world.commands))))
+
     @rule(index=who, times=st.integers(1, 6))
     def act(self, index: int, times: int) -> None:
         """Some undisturbed progress: act, land, read."""

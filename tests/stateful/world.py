@@ -112,6 +112,23 @@ class World:
     def delete(self, jid: str) -> None:
         self.command(Op.DELETE, jid)
 
+    def restore(self, deletion: str) -> None:
+        """Undo a deletion that was done, as people do it: by the entry's own bytes, under a uuid that it implies."""
+        op, jid = self.commands[deletion]
+        uuid = f"undo {deletion}"
+        observer = self.observe()
+        if op is not Op.DELETE or observer.store.verdicts(deletion) != [Verdict.DONE] or uuid in self.commands:
+            return
+        for offset, body in enumerate(self.log):
+            entry = json.loads(body)
+            if isinstance(entry, dict) and entry.get("jid") == jid:
+                self.commands[uuid] = (Op.RESTORE, jid)
+                target = Target(jid, str(offset))
+                epoch = observer.store.facts().epoch
+                command = Command(uuid, Op.RESTORE, (target,), at=NOW, by="test", epoch=epoch, body=body)
+                self.log.append(json.dumps(control.write_command(command)).encode())
+                return
+
     def repeat_command(self, uuid: str) -> None:
         """A page whose confirm was lost sends its command again."""
         body = next((b for b in self.log if json.loads(b) and f'"{uuid}"'.encode() in b), None)
@@ -234,6 +251,8 @@ class World:
             verdicts = reader.store.verdicts(uuid)
             if op is Op.DELETE and verdicts == [Verdict.DONE]:
                 self.deleted.add(jid)
+            if op is Op.RESTORE and verdicts == [Verdict.DONE]:
+                self.deleted.discard(jid)
         if not self.remade:
             for jid in self.deleted:
                 assert self.publications[jid] == 0, f"{jid} ran although its deletion was done"

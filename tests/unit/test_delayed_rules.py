@@ -230,6 +230,57 @@ def test_a_killed_retry_waits_for_its_burial_with_its_own_error() -> None:
     assert (entry.bury, entry.due, entry.fault) == (True, 60.0, ("E", "m"))
 
 
+def test_12_what_is_dropped_is_counted_once() -> None:
+    log = Log(names.DEAD)
+    a, b = log.put(dead("a")), log.put(dead("b"))
+    log.lead()
+    revs = [(str(offset), Position(offset, 0)) for offset in (a, b)]
+    dropped = control.write_dropped("E", 1, revs, by="host", at=0)
+    log.put(control.write_dropped("E", 1, [(str(a), Position(99, 0))], by="host", at=0), source="a", seq=2)
+    log.put(dropped, source="b", seq=1)  # no leader
+    assert (log.store.facts().dropped, log.ids) == (0, {str(a), str(b)})
+    log.put(dropped, source="a", seq=3)
+    log.put(dropped, source="a", seq=4)
+    assert (log.store.facts().dropped, log.ids) == (2, set())
+
+
+def test_17_a_deleted_entry_comes_back_with_its_bytes_under_its_identity() -> None:
+    log = Log()
+    body = json.dumps(scheduled(due=10.0)).encode()
+    offset = str(log.raw(body))
+    restore: dict[str, Any] = {"entry": offset, "body": body}
+    assert log.command(Op.RESTORE, "j", uuid="early", **restore) == [Verdict.CONFLICT]
+    log.command(Op.DELETE, "j", uuid="d")
+    assert log.command(Op.RESTORE, "j", uuid="undo d", **restore) == [Verdict.DONE]
+    back = log.entry(offset)
+    assert (back.jid, back.due, back.raw, back.pos, back.rev) == ("j", 10.0, body, Position(3, 0), Position(3, 0))
+    assert log.command(Op.RESTORE, "j", uuid="another", **restore) == [Verdict.CONFLICT]
+    log.lead()
+    log.claim(offset)
+    log.settle(offset)
+    assert log.command(Op.RESTORE, "j", uuid="undo d", **restore) == [Verdict.DONE], "judged once: it ran since"
+    assert log.ids == set()
+
+
+def test_17_a_restore_may_bring_the_due_time_that_it_had_and_only_a_body_of_its_own() -> None:
+    log = Log()
+    body = json.dumps(scheduled(due=10.0)).encode()
+    assert log.command(Op.RESTORE, "j", uuid="u1", entry="7", body=body, due=99.0) == [Verdict.DONE]
+    assert log.entry("7").due == 99.0
+    assert log.command(Op.RESTORE, "k", uuid="u2", entry="8", body=b"\xff{") == [Verdict.DONE]
+    assert (log.entry("8").raw, log.entry("8").bury) == (b"\xff{", True)
+    assert log.command(Op.RESTORE, "j", uuid="u3", entry="9", body=body, epoch="F") == [Verdict.NOT_FOUND]
+    wrongs: list[dict[str, Any]] = [{"entry": None}, {"body": None}]
+    for wrong in wrongs:
+        assert log.command(Op.RESTORE, "j", uuid="u4", **({"entry": "9", "body": body} | wrong)) is None
+    two = Command("u5", Op.RESTORE, (Target("a", "9"), Target("b", "10")), at=1.0, body=body)
+    log.put(control.write_command(two))
+    assert log.store.verdicts("u5") is None
+    dead_log = Log(names.DEAD)
+    assert dead_log.command(Op.RESTORE, "j", entry="7", body=json.dumps(dead()).encode(), due=99.0) == [Verdict.DONE]
+    assert dead_log.entry("7").due is None, "a dead job waits for a person"
+
+
 def test_18_a_command_is_judged_once() -> None:
     log = Log()
     log.put(scheduled("j"))

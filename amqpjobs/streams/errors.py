@@ -55,6 +55,11 @@ class TooLarge(BrokerError):
     """The message would not fit the broker; it was not sent."""
 
 
+def again(error: BrokerError) -> BrokerError:
+    """The same for another who waits: a shared one would collect the tracebacks of them all."""
+    return type(error)(*error.args)
+
+
 def missing(text: str) -> BrokerError:
     """What a 404 means. Just after a start RabbitMQ answers so for queues and streams that it has and does not serve
     yet; taken for missing ones, they would be declared, refused, and the work given up."""

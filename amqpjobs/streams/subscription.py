@@ -6,9 +6,8 @@ import asyncio
 from collections import deque
 from typing import Self
 
-from amqpjobs.streams.errors import BrokerError, ConnectionLost
+from amqpjobs.streams.errors import BrokerError, ConnectionLost, again
 from amqpjobs.streams.port import Connection, Consumer, Incoming, Start
-from amqpjobs.streams.translation import translated
 
 PREFETCH = 200
 """Deliveries that the broker may have under way; with messages of 1 MiB that is the memory a reader may need."""
@@ -88,4 +87,4 @@ class Subscription:
         if self._consumer is None or not self._consumer.lost.done():
             return
         reason = self._consumer.lost.exception()
-        raise translated(reason) if isinstance(reason, BrokerError) else ConnectionLost("the subscription was closed")
+        raise again(reason) if isinstance(reason, BrokerError) else ConnectionLost("the subscription was closed")

@@ -28,7 +28,7 @@ _REFUSALS: tuple[tuple[type[BaseException], type[errors.BrokerError]], ...] = (
 def translated(error: BaseException) -> errors.BrokerError:
     """Our exception for one that the driver raised or ended with; anything that is no refusal is a lost connection."""
     if isinstance(error, errors.BrokerError):
-        return type(error)(*error.args)
+        return errors.again(error)
     if isinstance(error, aiormq.ChannelNotFoundEntity):
         return errors.missing(_text(error))
     for theirs, ours in _REFUSALS:

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from amqpjobs.model import names, protocol, reading, unwrapped
-from amqpjobs.model.arrival import Readable, derived_jid, pending, read_entry, read_one
-from amqpjobs.model.messages import DeadJob, ScheduledJob, Unreadable
+from amqpjobs.model.arrival import Arrival, arrive, pending, read_one
+from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Claim, Facts, Pending, Store
 from amqpjobs.model.protocol import (
     CLAIMED_HOWS,
@@ -121,19 +121,19 @@ class DelayedSet:
 
     def _add(self, pos: Position, piece: reading.Piece) -> None:
         """Rule 5: a new pending entry, unless one that is here says the same or more."""
-        read = read_entry(self.stream, piece, jid=derived_jid(self.stream, pos, piece.raw))
-        entry = pending(self.stream, pos, read)
-        if isinstance(read, Unreadable) or self._makes_way(read, entry):
-            self.store.put(entry)
+        arrival = arrive(self.stream, pos, piece)
+        if not arrival.readable or self._makes_way(arrival):
+            self.store.put(arrival.entry)
 
-    def _makes_way(self, read: Readable, entry: Pending) -> bool:
-        """Remove what `entry` replaces; False when `entry` itself is to have no effect."""
-        if isinstance(read, ScheduledJob):
-            if read.reschedule:  # rule 6
+    def _makes_way(self, arrival: Arrival) -> bool:
+        """Remove what the entry replaces; False when it is to have no effect itself."""
+        entry = arrival.entry
+        if self.stream == names.SCHEDULED:
+            if arrival.replaces:  # rule 6
                 self._remove_free(self.store.of_jid(entry.jid))
             return True
         same = [e for e in self.store.of_jid(entry.jid) if e.key == entry.key]
-        if isinstance(read, DeadJob):
+        if self.stream == names.DEAD:
             return not same
         if any(e.claim is None and e.summary.retry_count > entry.summary.retry_count for e in same):
             return False
@@ -174,10 +174,7 @@ class DelayedSet:
         facts = self._adopt(claimed.epoch, holder)
         if claimed.epoch != facts.epoch or facts.term != holder:
             return
-        for id_ in claimed.entries:
-            entry = self.store.get(id_)
-            if entry is not None and entry.claim is None:
-                self.store.change(replace(entry, claim=holder))
+        self.store.claim(claimed.entries, holder)
 
     def _adopt(self, epoch: str, holder: Claim) -> Facts:
         """Without the log's head, the first leader that is seen at work is the current one, in the current epoch.
@@ -197,10 +194,7 @@ class DelayedSet:
         if settled.epoch != facts.epoch:
             return
         if settled.how in CLAIMED_HOWS:
-            for id_ in settled.entries:
-                entry = self.store.get(id_)
-                if entry is not None and entry.claim is not None:
-                    self.store.remove(id_)
+            self.store.end(settled.entries)
             return
         if facts.term != Claim(settled.n, source):
             return

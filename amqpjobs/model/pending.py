@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from amqpjobs.model.protocol import Position, Verdict
@@ -100,6 +101,14 @@ class Store(Protocol):
         """Forget it; nothing when it is not there."""
         ...
 
+    def claim(self, ids: Iterable[str], holder: Claim) -> None:
+        """Claim those that are there and unclaimed."""
+        ...
+
+    def end(self, ids: Iterable[str]) -> None:
+        """Remove those that are there and claimed."""
+        ...
+
     def of_jid(self, jid: str) -> list[Pending]:
         """All pending entries of a jid, oldest position first."""
         ...
@@ -166,6 +175,20 @@ class MemoryStore:
     def remove(self, id_: str) -> None:
         """Forget it; nothing when it is not there."""
         self._entries.pop(id_, None)
+
+    def claim(self, ids: Iterable[str], holder: Claim) -> None:
+        """Claim those that are there and unclaimed."""
+        for id_ in ids:
+            entry = self._entries.get(id_)
+            if entry is not None and entry.claim is None:
+                self._entries[id_] = replace(entry, claim=holder)
+
+    def end(self, ids: Iterable[str]) -> None:
+        """Remove those that are there and claimed."""
+        for id_ in ids:
+            entry = self._entries.get(id_)
+            if entry is not None and entry.claim is not None:
+                del self._entries[id_]
 
     def of_jid(self, jid: str) -> list[Pending]:
         """All pending entries of a jid, oldest position first."""

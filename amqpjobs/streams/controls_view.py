@@ -30,6 +30,12 @@ class ControlsView:
             self.log.fold(message.offset, message.body)
             self._position = message.offset, message.digest
 
+    def expect(self, messages: int) -> None:
+        """There is nothing here to put off."""
+
+    def arrive(self) -> None:
+        """Nor to make up for."""
+
     def renew(self) -> None:
         """The stream was made anew: what held goes on to hold until somebody says otherwise."""
         self.log.renew()

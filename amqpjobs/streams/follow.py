@@ -32,15 +32,19 @@ REFUSED_PAUSE = 5.0
 
 
 class Message(NamedTuple):
-    """One message of a stream: its offset, its body, and 16 bytes that tell it from another at the same offset.
+    """One message of a stream: its offset and its body.
 
     Its headers matter where the body is no entry but the job of one (`model.unwrapped`).
     """
 
     offset: int
     body: bytes
-    digest: bytes
     headers: Mapping[str, Scalar] = MappingProxyType({})
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that tell it from another at the same offset; a view keeps that of the last one that it folded."""
+        return digest(self.body)
 
 
 class View(Protocol):
@@ -52,6 +56,14 @@ class View(Protocol):
 
     def fold(self, messages: Sequence[Message]) -> None:
         """Fold messages in order and move the position, in one transaction."""
+        ...
+
+    def expect(self, messages: int) -> None:
+        """About so many follow before the tail: what only serves queries may be put off until `arrive`."""
+        ...
+
+    def arrive(self) -> None:
+        """The tail was reached, or cannot be now: queries are to be quick."""
         ...
 
     def renew(self) -> None:
@@ -170,6 +182,9 @@ class Follower(Service):
                 return
             self._complaint = None
             await self._feed(connection, subscription)
+        except ConnectionLost:
+            await self.query(self.view.arrive)
+            raise
         finally:
             await subscription.close()
 
@@ -196,9 +211,10 @@ class Follower(Service):
         goal = await tail(connection, self.stream, QUIET)
         position = await self.query(self.view.position)
         reached = -1 if position is None else position[0]
+        await self._expect(goal, reached, subscription)
         while True:
             if goal is not None and reached >= goal:
-                self._catch_up(subscription)
+                await self._catch_up(subscription)
             patience = None if self.caught_up else QUIET if goal is None else PATIENCE
             if await subscription.peek(patience) is None:
                 goal = reached
@@ -211,11 +227,19 @@ class Follower(Service):
             self._announce()
 
     def _fold(self, messages: Sequence[Incoming]) -> None:
-        self.view.fold(
-            [Message(_offset(each), each.body, digest(each.body), each.properties.headers) for each in messages]
-        )
+        self.view.fold([Message(_offset(each), each.body, each.properties.headers) for each in messages])
 
-    def _catch_up(self, subscription: Subscription) -> None:
+    async def _expect(self, goal: int | None, reached: int, subscription: Subscription) -> None:
+        """Retention may have taken what lies between: it counts from the first message that came."""
+        if goal is None or goal <= reached:
+            return
+        first = await subscription.peek(QUIET)
+        if first is not None:
+            await self.query(lambda: self.view.expect(goal - max(reached, _offset(first) - 1)))
+
+    async def _catch_up(self, subscription: Subscription) -> None:
+        if not self.caught_up:
+            await self.query(self.view.arrive)
         self._caught_up.set()
         if not subscription.backlog:
             self.behind_since = None

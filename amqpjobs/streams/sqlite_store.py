@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from amqpjobs.model.pending import Claim, Facts, Pending, Summary
-from amqpjobs.model.protocol import Position, Verdict
+from amqpjobs.model.pending import Claim, Facts, Pending
+from amqpjobs.model.protocol import Verdict
+from amqpjobs.streams.entry_table import SELECT, EntryTable, pending_of
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -16,28 +17,8 @@ CREATE TABLE IF NOT EXISTS seqs (source TEXT PRIMARY KEY, seq INTEGER NOT NULL, 
 CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, verdicts TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS verdicts_at ON verdicts (at);
-CREATE TABLE IF NOT EXISTS entries (
-  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
-  pos_offset INTEGER NOT NULL, pos_index INTEGER NOT NULL, rev_offset INTEGER NOT NULL, rev_index INTEGER NOT NULL,
-  jid TEXT NOT NULL, due REAL, bury INTEGER NOT NULL, fault TEXT, claim_n INTEGER, claim_source TEXT, key BLOB NOT NULL,
-  cls TEXT NOT NULL, queue TEXT NOT NULL, retry_count INTEGER NOT NULL,
-  error_class TEXT NOT NULL, error_message TEXT NOT NULL, at REAL, tags TEXT NOT NULL, raw BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS entries_jid ON entries (jid);
-CREATE INDEX IF NOT EXISTS entries_free ON entries (due, pos_offset, pos_index) WHERE claim_n IS NULL;
-CREATE INDEX IF NOT EXISTS entries_due ON entries (due, number);
-CREATE INDEX IF NOT EXISTS entries_at ON entries (at, number);
-CREATE INDEX IF NOT EXISTS entries_claimed ON entries (claim_n) WHERE claim_n IS NOT NULL;
 """
 
-_COLUMNS = (
-    "id, pos_offset, pos_index, rev_offset, rev_index, jid, due, bury, fault, claim_n, claim_source, key, "
-    "cls, queue, retry_count, error_class, error_message, at, tags, raw"
-)
-_INSERT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({','.join('?' * 20)})"  # noqa: S608 (constants only)
-_SELECT = f"SELECT {_COLUMNS} FROM entries "  # noqa: S608 (constants only)
-_CHANGE = """UPDATE entries SET pos_offset=?, pos_index=?, rev_offset=?, rev_index=?, due=?, bury=?, fault=?,
- claim_n=?, claim_source=? WHERE id=?"""
 _ORDERS = {
     "due": "due, number",
     "-due": "due DESC, number DESC",
@@ -47,6 +28,12 @@ _ORDERS = {
 
 BATCH_BYTES = 64 * 1024 * 1024
 """What the leader takes at once holds no more bodies than this, and at least one: a single one may have 16 MiB."""
+
+SOURCES = 10_000
+"""How many appenders' last numbers are kept in memory."""
+
+FIRST = -(2**63)
+"""Less than the number of any entry."""
 
 SORTS = tuple(_ORDERS)
 """How a page may be sorted."""
@@ -69,13 +56,15 @@ class Row(NamedTuple):
     raw: bytes
 
 
-class SqliteStore:
-    """`model.pending.Store` on a connection; the caller opens and commits the transactions."""
+class SqliteStore(EntryTable):
+    """`model.pending.Store` on a connection; the caller opens and commits the transactions, and flushes before."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
-        self.db = db
         db.executescript(SCHEMA)
         self._facts: Facts | None = None
+        self._seqs: dict[str, tuple[int, int]] = {}
+        self._new_seqs: set[str] = set()
+        super().__init__(db)
 
     def meta(self, name: str) -> Any:
         """One remembered value, or None."""
@@ -88,7 +77,19 @@ class SqliteStore:
 
     def rolled_back(self) -> None:
         """Forget what was cached of a transaction that did not commit."""
+        super().rolled_back()
         self._facts = None
+        self._seqs, self._new_seqs = {}, set()
+
+    def flush(self) -> None:
+        """Write what is kept in memory."""
+        super().flush()
+        if self._new_seqs:
+            changed = [(source, *self._seqs[source]) for source in self._new_seqs]
+            self.db.executemany("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", changed)
+            self._new_seqs.clear()
+            if len(self._seqs) > SOURCES:
+                self._seqs.clear()
 
     def facts(self) -> Facts:
         """Epoch, term and the log's time."""
@@ -105,43 +106,17 @@ class SqliteStore:
 
     def last_seq(self, source: str) -> int:
         """The greatest sequence number folded from `source`; 0 for none."""
-        row = self.db.execute("SELECT seq FROM seqs WHERE source=?", (source,)).fetchone()
-        return 0 if row is None else int(row[0])
+        if source not in self._seqs:
+            row = self.db.execute("SELECT seq, offset FROM seqs WHERE source=?", (source,)).fetchone()
+            if row is None:
+                return 0
+            self._seqs[source] = row
+        return self._seqs[source][0]
 
     def keep_seq(self, source: str, seq: int, offset: int) -> None:
         """Remember it."""
-        self.db.execute("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", (source, seq, offset))
-
-    def get(self, id_: str) -> Pending | None:
-        """The pending entry of that identity."""
-        row = self.db.execute(_SELECT + "WHERE id=?", (id_,)).fetchone()
-        return None if row is None else _pending(row)
-
-    def put(self, entry: Pending) -> None:
-        """Insert or replace by identity."""
-        summary = entry.summary
-        self.db.execute(
-            _INSERT,
-            (
-                entry.id, *entry.pos, *entry.rev, entry.jid, entry.due, entry.bury, _fault(entry), *_claim(entry),
-                entry.key, summary.cls, summary.queue, summary.retry_count, summary.error_class,
-                summary.error_message, summary.at, json.dumps(summary.tags), entry.raw,
-            ),
-        )  # fmt: skip
-
-    def change(self, entry: Pending) -> None:
-        """Update what may change of an entry that is there, and leave its body alone."""
-        fields = (*entry.pos, *entry.rev, entry.due, entry.bury, _fault(entry), *_claim(entry), entry.id)
-        self.db.execute(_CHANGE, fields)
-
-    def remove(self, id_: str) -> None:
-        """Forget it."""
-        self.db.execute("DELETE FROM entries WHERE id=?", (id_,))
-
-    def of_jid(self, jid: str) -> list[Pending]:
-        """All pending entries of a jid, oldest position first."""
-        rows = self.db.execute(_SELECT + "WHERE jid=? ORDER BY pos_offset, pos_index", (jid,))
-        return [_pending(row) for row in rows]
+        self._seqs[source] = seq, offset
+        self._new_seqs.add(source)
 
     def seen(self, id_: str) -> bool:
         """Whether an earlier incarnation's entry was appended again already."""
@@ -168,13 +143,15 @@ class SqliteStore:
 
     def due(self, now: float, limit: int) -> list[Pending]:
         """What is unclaimed and due at `now`, oldest due first; fewer when they are large."""
+        self.flush()
         rows = self.db.execute(
-            _SELECT + "WHERE claim_n IS NULL AND due<=? ORDER BY due, pos_offset, pos_index LIMIT ?", (now, limit)
+            SELECT + "WHERE claim_n IS NULL AND due<=? ORDER BY due, pos_offset, pos_index LIMIT ?", (now, limit)
         )
         return _bounded(rows)
 
     def next_due(self) -> float | None:
         """When the next unclaimed entry is due; None when none waits for a time."""
+        self.flush()
         row = self.db.execute(
             "SELECT due FROM entries WHERE claim_n IS NULL AND due IS NOT NULL ORDER BY due LIMIT 1"
         ).fetchone()
@@ -182,35 +159,32 @@ class SqliteStore:
 
     def claimed(self, limit: int, n: int | None = None) -> list[Pending]:
         """What is claimed and not settled, by any term or by term `n`, oldest due first; fewer when they are large."""
+        self.flush()
         only, fields = ("AND claim_n=? ", (n, limit)) if n is not None else ("", (limit,))
         order = "ORDER BY due, pos_offset, pos_index LIMIT ?"
-        return _bounded(self.db.execute(_SELECT + "WHERE claim_n IS NOT NULL " + only + order, fields))
+        return _bounded(self.db.execute(SELECT + "WHERE claim_n IS NOT NULL " + only + order, fields))
 
     def beyond(self, horizon: float, limit: int) -> list[Pending]:
         """What is unclaimed and due later than `horizon`."""
-        rows = self.db.execute(_SELECT + "WHERE claim_n IS NULL AND due>? ORDER BY due LIMIT ?", (horizon, limit))
-        return [_pending(row) for row in rows]
+        self.flush()
+        rows = self.db.execute(SELECT + "WHERE claim_n IS NULL AND due>? ORDER BY due LIMIT ?", (horizon, limit))
+        return [pending_of(row) for row in rows]
 
     def all_after(self, number: int, limit: int) -> list[tuple[int, Pending]]:
         """All entries in order of insertion, by pages: those whose number is greater."""
-        rows = self.db.execute(
-            f"SELECT number, {_COLUMNS} FROM entries WHERE number>? ORDER BY number LIMIT ?",  # noqa: S608
-            (number, limit),
-        )
-        return [(row[0], _pending(row[1:])) for row in rows]
+        self.flush()
+        rows = self.db.execute(SELECT + "WHERE number>? ORDER BY number LIMIT ?", (number, limit))
+        return [(row[0], pending_of(row)) for row in rows]
 
     # What lists ask.
 
-    def count(self) -> int:
-        """How many are pending."""
-        return int(self.db.execute("SELECT count(*) FROM entries").fetchone()[0])
-
     def page(self, limit: int, offset: int, sort: str) -> list[Row]:
         """One page of a list; `sort` is one of SORTS (ValueError else)."""
+        self.flush()
         if sort not in _ORDERS:
             raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r}")
-        rows = self.db.execute(_SELECT + f"ORDER BY {_ORDERS[sort]} LIMIT ? OFFSET ?", (limit, offset))
-        return [_row(_pending(row)) for row in rows]
+        rows = self.db.execute(SELECT + f"ORDER BY {_ORDERS[sort]} LIMIT ? OFFSET ?", (limit, offset))
+        return [_row(pending_of(row)) for row in rows]
 
 
 def _bounded(rows: Iterable[tuple[Any, ...]]) -> list[Pending]:
@@ -218,37 +192,12 @@ def _bounded(rows: Iterable[tuple[Any, ...]]) -> list[Pending]:
     found: list[Pending] = []
     size = 0
     for row in rows:
-        entry = _pending(row)
+        entry = pending_of(row)
         size += len(entry.raw)
         if found and size > BATCH_BYTES:
             break
         found.append(entry)
     return found
-
-
-def _fault(entry: Pending) -> str | None:
-    return None if entry.fault is None else json.dumps(entry.fault)
-
-
-def _claim(entry: Pending) -> tuple[int | None, str | None]:
-    return (None, None) if entry.claim is None else (entry.claim.n, entry.claim.source)
-
-
-def _pending(row: tuple[Any, ...]) -> Pending:
-    id_, po, pi, ro, ri, jid, due, bury, fault, n, source, key, cls, queue, count, ec, em, at, tags, raw = row
-    return Pending(
-        id=id_,
-        pos=Position(po, pi),
-        rev=Position(ro, ri),
-        jid=jid,
-        due=due,
-        raw=raw,
-        summary=Summary(cls, queue, count, ec, em, at, tuple(json.loads(tags))),
-        key=key,
-        bury=bool(bury),
-        fault=None if fault is None else tuple(json.loads(fault)),
-        claim=None if n is None else Claim(n, source),
-    )
 
 
 def row_of(entry: Pending) -> Row:

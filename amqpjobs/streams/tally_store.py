@@ -107,6 +107,12 @@ class TallyStore:
             self._add(added)
             self._set({"offset": last.offset, "digest": last.digest})
 
+    def expect(self, messages: int) -> None:
+        """There is nothing here to put off."""
+
+    def arrive(self) -> None:
+        """Nor to make up for."""
+
     def renew(self) -> None:
         """The stream was made anew: what it held is no longer to be had, so the record begins again and says so."""
         with self._transaction():

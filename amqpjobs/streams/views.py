@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from amqpjobs.model import names
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
 from amqpjobs.model.pending import Facts, Pending
 from amqpjobs.model.protocol import Verdict
 from amqpjobs.streams.follow import Message
-from amqpjobs.streams.sqlite_store import Row, SqliteStore, row_of
+from amqpjobs.streams.sqlite_store import FIRST, Row, SqliteStore, row_of
 
 log = logging.getLogger("amqpjobs.views")
+
+LONG = 10_000
+"""Messages from which on a backlog is loaded without indexes."""
+
+CACHE_KIB = 32 * 1024
+"""Memory for pages of the file: with the 2 MiB that are the rule, each row of a large set costs reads."""
+
+_ASKED: Mapping[str, Sequence[str]] = {
+    names.SCHEDULED: (),
+    names.RETRIES: ("entries_jid",),
+    names.DEAD: ("entries_jid",),
+}
+"""The indexes that the fold itself asks, for each entry."""
 
 
 class DelayedView:
@@ -52,6 +66,7 @@ class DelayedView:
         try:
             for message in messages:
                 self._set.fold(message.offset, message.body, message.headers)
+            self.store.flush()
             self.store.keep_meta("offset", messages[-1].offset)
             self.store.keep_meta("digest", messages[-1].digest)
             self._db.execute("COMMIT")
@@ -59,6 +74,15 @@ class DelayedView:
             self._db.execute("ROLLBACK")
             self.store.rolled_back()
             raise
+
+    def expect(self, messages: int) -> None:
+        """Load without indexes when far more is to come than is here: putting rows into them costs most of a load."""
+        if messages > LONG and messages > self.store.count():
+            self.store.drop_indexes(keep=_ASKED[self.stream])
+
+    def arrive(self) -> None:
+        """Build what indexes are missing; at once when none is."""
+        self.store.build_indexes()
 
     def renew(self) -> None:
         """The stream was made anew: set this state aside, and begin empty."""
@@ -135,6 +159,7 @@ class DelayedView:
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may take the last folds; they are read again
         self.store = SqliteStore(self._db)
         self._set = DelayedSet(self.stream, self.store)
@@ -155,7 +180,7 @@ class OldState:
 
     def pages(self, size: int) -> Iterator[list[Pending]]:
         """All entries, in pages."""
-        number = 0
+        number = FIRST
         while page := self._store.all_after(number, size):
             number = page[-1][0]
             yield [entry for _, entry in page]

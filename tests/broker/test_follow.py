@@ -30,6 +30,8 @@ class Memory:
         self.renewals = 0
         self.trims: list[int] = []
         self.batches: list[int] = []
+        self.told: list[int | None] = []
+        """How many messages were announced, and None at each arrival."""
 
     def position(self) -> tuple[int, bytes] | None:
         return (self.messages[-1].offset, self.messages[-1].digest) if self.messages else None
@@ -37,6 +39,12 @@ class Memory:
     def fold(self, messages: Sequence[Message]) -> None:
         self.messages += messages
         self.batches.append(len(messages))
+
+    def expect(self, messages: int) -> None:
+        self.told.append(messages)
+
+    def arrive(self) -> None:
+        self.told.append(None)
 
     def renew(self) -> None:
         self.messages = []
@@ -95,6 +103,22 @@ async def test_everything_once_over_stops_and_starts(follower: Follower, view: M
     assert view.bodies() == expected
     assert (view.renewals, view.trims) == (0, [])
     assert [each.offset for each in view.messages] == sorted({each.offset for each in view.messages})
+
+
+async def test_a_view_is_told_what_is_to_come_and_when_it_is_there(
+    follower: Follower, view: Memory, connection: Connection
+) -> None:
+    await write(connection, numbered(0, 400))
+    await follower.start()
+    await follower.wait_caught_up(10)
+    expected, arrived = view.told
+    assert expected is not None
+    assert 0 < expected <= 400  # up to the tail as it was seen, which is the start of its last chunk
+    assert arrived is None
+    await follower.stop()
+    await follower.start()
+    await follower.wait_caught_up(10)
+    assert view.told[2:] == [None]
 
 
 async def test_an_empty_stream_is_caught_up_and_then_followed(

@@ -1,1 +1,0 @@
-"""What is measured: one module for each of the figures."""

@@ -1,6 +1,6 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-brokers chaos check format lock
+.PHONY: help setup demo test test-brokers chaos bench check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
@@ -8,6 +8,7 @@ help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address"
 	@echo "make test     the whole test suite, on a real broker"
 	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
+	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
@@ -33,6 +34,11 @@ test:
 chaos:
 	@scripts/setup test
 	@$(PYTHON_IN_VENV) -m tests.chaos --seconds $${SECONDS:-600} --rate $${RATE:-100} --seed $${SEED:-1}
+
+bench:
+	@if [ -z "$$BENCH_URL" ]; then AMQPJOBS_TEST_URL= scripts/setup test; else scripts/setup; fi
+	@benchmarks/setup
+	@PYTHONPATH=. $(PYTHON_IN_VENV) -m benchmarks
 
 check:
 	@scripts/setup

@@ -1,0 +1,73 @@
+"""amqpjobs as it is checked out, with each of its AMQP drivers; and, where BEFORE names one, an older checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from amqpjobs import __version__
+from benchmarks.peers.product import OURS, Product
+from benchmarks.place import Place
+from benchmarks.processes import ROOT, Command
+
+QUEUE = "queue.default"
+DURABILITY = "persistent message, confirmed to the sender; its metric confirmed, then acknowledged"
+
+
+def environment(place: Place, driver: str, tree: Path = ROOT) -> dict[str, str]:
+    """Our settings for a program of ours, of the checkout `tree`."""
+    return {
+        **place.environment(),
+        "PYTHONPATH": f"{tree}:{ROOT}",
+        "AMQPJOBS_URL": place.amqp,
+        "AMQPJOBS_MANAGEMENT_URL": place.broker.management,
+        "AMQPJOBS_DRIVER": driver,
+        "AMQPJOBS_STATE_DIR": str(place.work / "state"),
+    }
+
+
+def worker(place: Place, driver: str, concurrency: int = 100, tree: Path = ROOT) -> Command:
+    """One worker process."""
+    program = [OURS, "-m", "amqpjobs.worker", "-A", "benchmarks.jobs", "-c", str(concurrency)]
+    return Command(program, environment(place, driver, tree), tree)
+
+
+def produce(place: Place, driver: str, *arguments: str, tree: Path = ROOT) -> Command:
+    """Our producer (benchmarks/produce.py)."""
+    return Command([OURS, "-m", "benchmarks.produce", *arguments], environment(place, driver, tree), tree)
+
+
+def commit(tree: Path) -> str:
+    """The commit of a checkout, with a plus where its package was changed since; `unknown` where it is no clone."""
+    found = _git(tree, "rev-parse", "--short", "HEAD") or "unknown"
+    return found + "+" if _git(tree, "status", "--porcelain", "amqpjobs") else found
+
+
+def _git(tree: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(tree), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _product(key: str, driver: str, title: str, jobs: int, tree: Path = ROOT) -> Product:
+    return Product(
+        key=key,
+        title=title,
+        version=lambda: f"amqpjobs {__version__}, {commit(tree)}",
+        how="100 jobs a process on its event loop",
+        durability=DURABILITY,
+        jobs=jobs,
+        enqueue=lambda place, jobs, job: produce(place, driver, "many", str(jobs), job, tree=tree),
+        workers=lambda place, count: [worker(place, driver, tree=tree) for _ in range(count)],
+        left=lambda place: place.queue(QUEUE),
+        empty=lambda place: place.depths.purge(QUEUE),
+        missing=lambda: not (tree / "amqpjobs").exists(),
+    )
+
+
+_OLDER = Path(os.environ.get("BEFORE") or "/nonexistent")
+
+LEAN = _product("ours-lean", "lean", "amqpjobs", 40_000)
+AIORMQ = _product("ours-aiormq", "aiormq", "amqpjobs, driver aiormq", 12_000)
+BEFORE_LEAN = _product("before-lean", "lean", "amqpjobs before the hot path", 16_000, _OLDER)
+BEFORE_AIORMQ = _product("before-aiormq", "aiormq", "amqpjobs before it, driver aiormq", 8_000, _OLDER)

@@ -1,17 +1,21 @@
-"""Many jobs in one call: read from an iterable in windows, each confirmed before the next is read."""
+"""Many jobs in one call: read from an iterable in windows, the next one while those before it are confirmed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from amqpjobs.jobs import JobFunction
 from amqpjobs.payload import EnqueueOptions
 from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.port import Outgoing
 
 WINDOW = 1000
-"""Jobs that are read and under way at once."""
+"""Jobs that are read and published together."""
+WINDOW_BYTES = 4 * 1024 * 1024
+"""A window closes at this size: what is unconfirmed waits in memory, here and in the broker."""
+UNDER_WAY = 2
+"""Windows that are published and not yet confirmed; the broker is never without work while another one is read."""
 
 Arguments = Sequence[Any] | Mapping[str, Any]
 Call = (
@@ -28,7 +32,7 @@ A list or tuple holds positional arguments, a mapping keyword arguments.
 
 
 class PartlyEnqueued(BrokerError):
-    """Not all of the jobs of an `enqueue_many` were confirmed; no further ones were sent. `__cause__` says why.
+    """Not all of the jobs of an `enqueue_many` were confirmed, and no further ones were begun. `__cause__` says why.
 
     `confirmed`: the jids of those that the broker has, in order. `unconfirmed`: of the others that were begun, why not;
     one that is there with a ConfirmTimeout may have arrived.
@@ -70,16 +74,48 @@ def parts(call: Call) -> Parts:
     return Parts(job, tuple(arguments), {}, cast(EnqueueOptions, options))
 
 
-def windows(calls: Iterable[Call], confirmed: Sequence[str]) -> Iterator[list[Call]]:
-    """The calls in windows. What the iterable raises after some jobs were sent becomes PartlyEnqueued."""
-    iterator = iter(calls)
-    while True:
+class Bulk:
+    """One `enqueue_many` under way: its calls are made into messages in windows, of which several are sent at once.
+
+    `message` makes one of a call. What it raises, or the iterable, ends the reading.
+    """
+
+    def __init__(self, calls: Iterable[Call], message: Callable[[Call], Outgoing]) -> None:
+        self._messages = map(message, calls)
+        self._confirmed: list[str] = []
+        self._unconfirmed: dict[str, BaseException] = {}
+        self._error: BaseException | None = None
+
+    def read(self) -> list[Outgoing]:
+        """The next window; empty at the end, and once anything failed."""
+        window: list[Outgoing] = []
+        size = 0
+        if self._error is not None:
+            return window
         try:
-            window = list(islice(iterator, WINDOW))
+            for message in self._messages:
+                window.append(message)
+                size += len(message.body)
+                if len(window) >= WINDOW or size >= WINDOW_BYTES:
+                    break
         except Exception as error:
-            if confirmed:
-                raise PartlyEnqueued(confirmed, {}, error) from error
-            raise
-        if not window:
-            return
-        yield window
+            self._error = error
+            window = []
+        return window
+
+    def settled(self, window: Sequence[Outgoing], failed: Mapping[int, BrokerError]) -> None:
+        """What became of a window; they are told in their order. `failed`: why not, by index."""
+        jids = [str(message.properties.message_id) for message in window]
+        self._confirmed += jids if not failed else [jid for at, jid in enumerate(jids) if at not in failed]
+        for at, error in failed.items():
+            self._unconfirmed[jids[at]] = error
+            self._error = self._error or error
+
+    def result(self) -> list[str]:
+        """The jids of all. Raises what ended the reading when nothing was sent before it, else PartlyEnqueued."""
+        error = self._error
+        if error is None:
+            return self._confirmed
+        if self._confirmed or self._unconfirmed:
+            raise PartlyEnqueued(self._confirmed, self._unconfirmed, error) from error
+        raise error

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from amqpjobs import errors, payload
-from amqpjobs.batch import Call, PartlyEnqueued, parts, windows
+from amqpjobs.batch import UNDER_WAY, Bulk, Call, parts
 from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.jobs import JobFunction
 from amqpjobs.model import names, text
@@ -18,6 +19,7 @@ from amqpjobs.orders import Orders
 from amqpjobs.payload import EnqueueOptions
 from amqpjobs.settings import Settings, age_seconds
 from amqpjobs.streams.append import Appender
+from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing, Properties
 from amqpjobs.streams.sender import Sender
@@ -106,30 +108,31 @@ class Client:
         """Put many jobs on their queues and return their jids in order: `enqueue_many([("SendEmail", ["a@b.c"])])`.
 
         Each is a name, or a tuple of name, arguments (a list, or a mapping for keyword arguments) and options. The
-        iterable is read in windows of 1,000, each confirmed before the next. What is wrong with a call of the first
-        window is raised as by `enqueue`, and nothing was sent; later failures are a PartlyEnqueued, which says which
-        jobs the broker has.
+        iterable is read in windows of 1,000 (or some MB), the next one while those before it are confirmed. What is
+        wrong with a call of the first window is raised as by `enqueue`, and nothing was sent; later failures are a
+        PartlyEnqueued, which says which jobs the broker has.
         """
-        confirmed: list[str] = []
-        for window in windows(calls, confirmed):
-            await self.enqueue_window(window, confirmed)
-        return confirmed
-
-    async def enqueue_window(self, calls: Sequence[Call], confirmed: list[str]) -> None:
-        """One window of `enqueue_many`: all at once. Adds to `confirmed`, in the order of the calls."""
+        bulk = Bulk(calls, self.message)
+        sending: deque[tuple[list[Outgoing], asyncio.Task[dict[int, BrokerError]]]] = deque()
         try:
-            documents = [self.document(*parts(call)) for call in calls]
-        except Exception as error:
-            if confirmed:
-                raise PartlyEnqueued(confirmed, {}, error) from error
-            raise
-        results = await asyncio.gather(*map(self._enqueue, documents), return_exceptions=True)
-        jids = [document["jid"] for document in documents]
-        failed = {jid: each for jid, each in zip(jids, results, strict=True) if isinstance(each, BaseException)}
-        confirmed += [each for each in results if isinstance(each, str)]
-        if failed:
-            cause = next(iter(failed.values()))
-            raise PartlyEnqueued(confirmed, failed, cause) from cause
+            while window := bulk.read():
+                sending.append((window, asyncio.create_task(self.send(window))))
+                await asyncio.sleep(0)  # it is on its way before the next one is read
+                if len(sending) >= UNDER_WAY:
+                    first, task = sending.popleft()
+                    bulk.settled(first, await task)
+            while sending:
+                first, task = sending.popleft()
+                bulk.settled(first, await task)
+        finally:
+            for _, task in sending:
+                task.cancel()
+        return bulk.result()
+
+    async def send(self, window: Sequence[Outgoing]) -> dict[int, BrokerError]:
+        """Publish messages made by `message`; why some were not confirmed, by index."""
+        await self.start()
+        return await self._sender.publish_many(window, timeout=self.settings.publish_timeout)
 
     async def cancel(self, *jids: str) -> None:
         """Cancel jobs wherever they are, for a day: waiting for a time, in a queue, or running.
@@ -154,12 +157,14 @@ class Client:
             raise TypeError(f"{job}: a job takes positional arguments or kwargs, not both; nothing was sent")
         return payload.document(job, dict(kwargs) if kwargs else list(args), options, jid=jid, now=self._clock.wall())
 
+    def message(self, call: Call) -> Outgoing:
+        """The message of one call of `enqueue_many`; its jid is the message's id. Safe in any thread."""
+        return _outgoing(self.document(*parts(call)))
+
     async def _enqueue(self, document: dict[str, Any]) -> str:
-        jid: str = document["jid"]
-        properties = Properties(message_id=jid, priority=document.get("priority"))
-        message = Outgoing(payload.encode(document), names.JOBS_EXCHANGE, document["queue"], properties)
         await self.start()
-        await self._sender.publish(message, timeout=self.settings.publish_timeout)
+        await self._sender.publish(_outgoing(document), timeout=self.settings.publish_timeout)
+        jid: str = document["jid"]
         return jid
 
     async def _schedule(self, due: float, document: dict[str, Any]) -> str:
@@ -184,6 +189,11 @@ class Client:
                 f"{ahead / _DAY:.1f} days ahead is beyond the {horizon / _DAY:.1f} that the stream {names.SCHEDULED}"
                 f" (max_age {limit}) can promise; nothing was sent"
             )
+
+
+def _outgoing(document: dict[str, Any]) -> Outgoing:
+    properties = Properties(message_id=document["jid"], priority=document.get("priority"))
+    return Outgoing(payload.encode(document), names.JOBS_EXCHANGE, document["queue"], properties)
 
 
 def moment(when: datetime | float) -> float:

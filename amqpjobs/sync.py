@@ -9,15 +9,18 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from amqpjobs.batch import Call, windows
+from amqpjobs.batch import UNDER_WAY, Bulk, Call
 from amqpjobs.client import Client, JobName
 from amqpjobs.payload import EnqueueOptions
 from amqpjobs.settings import Settings
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.port import Outgoing
 
 log = logging.getLogger("amqpjobs")
 
@@ -110,10 +113,16 @@ class SyncClient:
         The iterable is read here, in the calling thread: it may be a database's cursor.
         """
         engine = self._ready()
-        confirmed: list[str] = []
-        for window in windows(calls, confirmed):
-            engine.submit(engine.client.enqueue_window(window, confirmed)).result()
-        return confirmed
+        bulk = Bulk(calls, engine.client.message)
+        sending: deque[tuple[list[Outgoing], concurrent.futures.Future[dict[int, BrokerError]]]] = deque()
+        while window := bulk.read():
+            sending.append((window, engine.submit(engine.client.send(window))))
+            if len(sending) >= UNDER_WAY:
+                first, sent = sending.popleft()
+                bulk.settled(first, sent.result())
+        for first, sent in sending:
+            bulk.settled(first, sent.result())
+        return bulk.result()
 
     def cancel(self, *jids: str) -> None:
         """Cancel jobs wherever they are; see `Client.cancel`."""

@@ -11,7 +11,7 @@ from aiormq.abc import AbstractChannel
 
 from amqpjobs.streams.errors import BrokerError, Refused, TooLarge
 from amqpjobs.streams.lifeline import Lifeline
-from amqpjobs.streams.port import Outgoing, Properties
+from amqpjobs.streams.port import Batch, Outgoing, Properties
 from amqpjobs.streams.translation import translated
 
 PERSISTENT = 2
@@ -53,6 +53,19 @@ class AioPublisher:
         finally:
             del self._ids[message_id]
             mine.set_result(None)
+
+    async def publish_many(self, batch: Batch, *, mandatory: bool = True) -> None:
+        """Publish a batch; see `port.Publisher.publish_many`."""
+        batch.sent = len(batch.messages)  # the driver does not tell what it has written
+        await asyncio.gather(*(self._settle(batch, index, mandatory) for index in range(len(batch.messages))))
+
+    async def _settle(self, batch: Batch, index: int, mandatory: bool) -> None:
+        try:
+            await self.publish(batch.messages[index], mandatory=mandatory)
+        except BrokerError as error:
+            batch.settle(index, error)
+        else:
+            batch.settle(index, None)
 
     async def _publish(self, message: Outgoing, mandatory: bool) -> None:
         try:

@@ -8,9 +8,11 @@ call on it raises `ConnectionLost`, and its owner opens another (`amqpjobs.strea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from amqpjobs.streams.errors import BrokerError
 
 Scalar = str | int | float | bool | None
 
@@ -66,6 +68,40 @@ Handler = Callable[[Incoming], None]
 """Called on the event loop, in order, for each message. It must be quick and must not raise."""
 
 
+class Batch:
+    """Messages to be published together, in this order, and what became of them.
+
+    `pending`: the indexes of those of which nothing is known yet. `failed`: why the others did not arrive, by index;
+    those in neither are confirmed. `sent`: so many, from the first, were given to the socket; the rest certainly did
+    not arrive.
+    """
+
+    __slots__ = ("_settled", "failed", "messages", "pending", "sent")
+
+    def __init__(self, messages: Sequence[Outgoing]) -> None:
+        self.messages = messages
+        self.pending = set(range(len(messages)))
+        self.failed: dict[int, BrokerError] = {}
+        self.sent = 0
+        self._settled: asyncio.Future[None] | None = None
+
+    def settle(self, index: int, error: BrokerError | None) -> None:
+        """For drivers: a message arrived, or why it did not."""
+        if index not in self.pending:
+            return
+        self.pending.remove(index)
+        if error is not None:
+            self.failed[index] = error
+        if not self.pending and self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+
+    async def settled(self) -> None:
+        """For drivers: wait until nothing is pending."""
+        if self.pending:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+
+
 class Publisher(Protocol):
     """A channel in confirm mode. Safe for many tasks at once."""
 
@@ -79,6 +115,14 @@ class Publisher(Protocol):
 
         Raises Unroutable (returned), Nacked, TooLarge (nothing sent), Refused (channel closed by the broker with
         403, 404 or 406), ConnectionLost (unknown whether it arrived). Cancelling the call leaves that unknown too.
+        """
+        ...
+
+    async def publish_many(self, batch: Batch, *, mandatory: bool = True) -> None:
+        """Publish all messages of a batch, in order and in few writes, and wait for all the confirms.
+
+        `batch.failed` then holds what `publish` would have raised for each; this raises nothing of that. When the call
+        is cancelled, `batch` tells of which messages nothing is known.
         """
         ...
 

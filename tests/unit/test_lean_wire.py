@@ -79,7 +79,7 @@ def delivery(tag: int, body: bytes, known: Properties, channel: int = 3) -> byte
 @given(known=properties, body=st.binary(max_size=50))
 def test_what_it_writes_reads_back_and_pamqp_reads_it_too(known: Properties, body: bytes) -> None:
     written = wire.write_publish(7, "x", "k", mandatory=True)
-    written += wire.write_content(7, wire.write_properties(known), body, limit=16)
+    written += b"".join(wire.write_content(7, wire.write_properties(known), body, limit=16))
     kinds = [frame[0] for frame in parsed(written)]
     assert kinds == [wire.METHOD, wire.HEADER] + [wire.BODY] * (-(-len(body) // 16))
     method, head, *bodies = parsed(written)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
+from itertools import chain
 
 from pamqp import commands
 
-from amqpjobs.streams.errors import BrokerError, Nacked, Refused, TooLarge, Unroutable
+from amqpjobs.streams.errors import BrokerError, Nacked, Refused, TooLarge, Unroutable, again
 from amqpjobs.streams.lean.channel import BaseChannel
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import (
@@ -23,28 +24,15 @@ from amqpjobs.streams.lean.wire import (
     write_properties,
     write_publish,
 )
-from amqpjobs.streams.port import Outgoing
+from amqpjobs.streams.port import Batch, Outgoing
+
+WRITE_BYTES = 256 * 1024
+"""Bytes of bodies that are joined into one write; between two, a publisher waits while the socket is behind."""
+
+MOST_METHODS = 1000
+"""Method frames that are kept, one for each address that is published to."""
 
 _EXCHANGE_IN_TEXT = re.compile(r"exchange '([^']*)'")
-
-
-class _Waiting:
-    """A message under way. `returned`: why the broker sent it back, once it did."""
-
-    __slots__ = ("future", "message", "returned")
-
-    def __init__(self, message: Outgoing, future: asyncio.Future[None]) -> None:
-        self.message = message
-        self.future = future
-        self.returned: str | None = None
-
-    def settle(self, error: BrokerError | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(None)
-        else:
-            self.future.set_exception(error)
 
 
 class LeanPublisher(BaseChannel):
@@ -54,10 +42,13 @@ class LeanPublisher(BaseChannel):
         super().__init__(socket, number)
         self._largest = largest
         self._piece = frame_max - FRAME_OVERHEAD
+        self._writing = asyncio.Lock()
+        self._methods: dict[tuple[str, str, bool], bytes] = {}
         self._seq = 0
-        self._waiting: dict[int, _Waiting] = {}  # by number, oldest first: numbers only grow
-        self._returning: str | None = None
-        self._return_to: tuple[str, str] = ("", "")
+        self._waiting: dict[int, tuple[Batch, int]] = {}
+        self._oldest = 1  # none before it is waiting
+        self._returned = 0  # the last that came back
+        self._returning: tuple[str, str, str] = ("", "", "")
 
     async def open(self) -> None:
         """Open it in confirm mode."""
@@ -66,21 +57,72 @@ class LeanPublisher(BaseChannel):
 
     async def publish(self, message: Outgoing, *, mandatory: bool = True) -> None:
         """Publish and wait for the confirm; see `port.Publisher.publish`."""
+        batch = Batch((message,))
+        await self.publish_many(batch, mandatory=mandatory)
+        if batch.failed:
+            raise batch.failed[0]
+
+    async def publish_many(self, batch: Batch, *, mandatory: bool = True) -> None:
+        """Publish a batch; see `port.Publisher.publish_many`."""
+        async with self._writing:  # in the order of the calls, also when the socket is behind
+            await self._write(batch, mandatory)
+        await batch.settled()
+
+    async def _write(self, batch: Batch, mandatory: bool) -> None:
+        total, index = len(batch.messages), 0
+        while index < total:
+            if self._socket.paused:
+                await self._socket.drained()
+            if self.life.over:
+                for rest in range(index, total):
+                    batch.settle(rest, self.life.gone())
+                return
+            index = self._write_some(batch, index, mandatory)
+
+    def _write_some(self, batch: Batch, first: int, mandatory: bool) -> int:
+        """One write, of the messages from `first` on; the index of the next one."""
+        parts: list[bytes] = []
+        size = 0
+        for index in range(first, len(batch.messages)):
+            message = batch.messages[index]
+            try:
+                content = self._content(message)
+                parts.append(self._method_of(message, mandatory))
+            except BrokerError as error:
+                batch.settle(index, error)
+                continue
+            parts += content
+            size += len(message.body)
+            self._seq += 1
+            self._waiting[self._seq] = (batch, index)
+            if size >= WRITE_BYTES:
+                break
+        batch.sent = index + 1
+        self._socket.write(b"".join(parts))
+        if size >= WRITE_BYTES:
+            self._socket.flush()  # only then does it know whether it is behind
+        return batch.sent
+
+    def _content(self, message: Outgoing) -> list[bytes]:
         if len(message.body) > self._largest:
             raise TooLarge(f"a message of {len(message.body)} bytes does not fit: the limit is {self._largest}")
         try:
-            method = write_publish(self._number, message.exchange, message.routing_key, mandatory=mandatory)
-            properties = write_properties(message.properties)
+            return write_content(self._number, write_properties(message.properties), message.body, self._piece)
         except (ValueError, TypeError, OverflowError, struct.error) as error:
             raise Refused(str(error)) from error
-        if self._socket.paused:
-            await self._socket.drained()
-        self.life.check()
-        self._seq += 1
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[self._seq] = _Waiting(message, future)
-        self._socket.write(method + write_content(self._number, properties, message.body, self._piece))
-        await future
+
+    def _method_of(self, message: Outgoing, mandatory: bool) -> bytes:
+        key = (message.exchange, message.routing_key, mandatory)
+        method = self._methods.get(key)
+        if method is None:
+            try:
+                method = write_publish(self._number, message.exchange, message.routing_key, mandatory=mandatory)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise Refused(str(error)) from error
+            if len(self._methods) >= MOST_METHODS:
+                self._methods.clear()
+            self._methods[key] = method
+        return method
 
     def fast(self, code: int, buffer: bytes, at: int, end: int) -> bool:
         """Confirms and returns."""
@@ -89,49 +131,51 @@ class LeanPublisher(BaseChannel):
             self._confirmed(tag, bool(bits & 1), nacked=code == NACK)
             return True
         if code == RETURN:
-            self._returning, *to = read_return(buffer, at, end)
-            self._return_to = (to[0], to[1])
+            self._returning = read_return(buffer, at, end)
             return True
         return False
 
     def content(self, header: Header, body: bytes) -> None:
-        """The content of a return: mark the message that came back.
+        """The content of a return: find the message that came back.
 
-        The broker returns in the order of publishing and before it confirms, so it is the oldest that looks like it
-        and did not come back yet; two that look alike are as good as each other.
+        The broker returns in the order of publishing and before it confirms, so it is the first that looks like it
+        after the last one that came back; two that look alike are as good as each other.
         """
-        reason, self._returning = self._returning, None
-        for waiting in self._waiting.values():
-            message = waiting.message
-            same = (message.exchange, message.routing_key) == self._return_to and message.body == body
-            if same and waiting.returned is None:
-                waiting.returned = reason
+        reason, *to = self._returning
+        after = self._returned + 1
+        for number in chain(range(after, self._seq + 1), range(self._oldest, after)):
+            found = self._waiting.get(number)
+            if found is None:
+                continue
+            batch, index = found
+            message = batch.messages[index]
+            if message.body == body and [message.exchange, message.routing_key] == to:
+                self._returned = number
+                del self._waiting[number]
+                batch.settle(index, Unroutable(f"no queue is bound for key {message.routing_key!r}: {reason}"))
                 return
 
     def _confirmed(self, tag: int, multiple: bool, *, nacked: bool) -> None:
-        if not multiple:
-            waiting = self._waiting.pop(tag, None)
-            if waiting is not None:
-                waiting.settle(_verdict(waiting, nacked))
+        if not multiple and tag != self._oldest:
+            self._settle(tag, nacked)
             return
-        for number in list(self._waiting) if tag == 0 else [n for n in self._waiting if n <= tag]:
-            waiting = self._waiting.pop(number)
-            waiting.settle(_verdict(waiting, nacked))
+        last = min(tag or self._seq, self._seq)
+        for number in range(self._oldest, last + 1):
+            self._settle(number, nacked)
+        self._oldest = max(self._oldest, last + 1)
+
+    def _settle(self, number: int, nacked: bool) -> None:
+        found = self._waiting.pop(number, None)
+        if found is not None:
+            batch, index = found
+            batch.settle(index, Nacked("the broker refused to keep the message") if nacked else None)
 
     def ended(self) -> None:
         """Tell all that is under way; a refusal concerns only the message that it names."""
         waiting, self._waiting = self._waiting, {}
         reason = self.life.reason
-        for each in waiting.values():
-            each.settle(_blame(reason, each.message) or self.life.gone())
-            if each.future.done() and not each.future.cancelled():
-                each.future.exception()
-
-
-def _verdict(waiting: _Waiting, nacked: bool) -> BrokerError | None:
-    if waiting.returned is not None:
-        return Unroutable(f"no queue is bound for key {waiting.message.routing_key!r}: {waiting.returned}")
-    return Nacked("the broker refused to keep the message") if nacked else None
+        for batch, index in waiting.values():
+            batch.settle(index, _blame(reason, batch.messages[index]) or self.life.gone())
 
 
 def _blame(reason: BrokerError | None, message: Outgoing) -> BrokerError | None:
@@ -140,4 +184,4 @@ def _blame(reason: BrokerError | None, message: Outgoing) -> BrokerError | None:
     named = _EXCHANGE_IN_TEXT.search(str(reason))
     if named is not None and named[1] != (message.exchange or "amq.default"):
         return None
-    return type(reason)(*reason.args)
+    return again(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +22,8 @@ METHOD_ID = struct.Struct(">I")
 TAG_AND_BIT = struct.Struct(">QB")
 
 _HEADER = struct.Struct(">HHQH")  # class, weight, body size, property flags
-_HEADER_START = struct.Struct(">BHIHHQH")
+_CONTENT = struct.Struct(">BHIHHQ")  # a header frame up to the properties
+_BODY_AFTER = struct.Struct(">BBHI")  # the end of a header frame and the start of a body's
 _ACK = struct.Struct(">BHIIQBB")
 _BASIC = 60
 _PERSISTENT = 2
@@ -195,21 +197,46 @@ def write_publish(channel: int, exchange: str, routing_key: str, *, mandatory: b
     return FRAME.pack(METHOD, channel, len(payload)) + payload + b"\xce"
 
 
-def write_content(channel: int, properties: bytes, body: bytes, limit: int) -> bytes:
-    """The header and body frames of a message. `properties` is `write_properties`'; `limit` the largest payload."""
-    header = FRAME.pack(HEADER, channel, 12 + len(properties)) + struct.pack(">HHQ", _BASIC, 0, len(body))
-    if len(body) <= limit:
-        rest = FRAME.pack(BODY, channel, len(body)) + body + b"\xce" if body else b""
-        return header + properties + b"\xce" + rest
+def write_content(channel: int, properties: bytes, body: bytes, limit: int) -> list[bytes]:
+    """The header and body frames of a message, in parts that are to be joined.
+
+    `properties` is `write_properties`'; `limit` the largest payload.
+    """
+    size = len(body)
+    header = _CONTENT.pack(HEADER, channel, 12 + len(properties), _BASIC, 0, size)
+    if not size:
+        return [header, properties, b"\xce"]
+    if size <= limit:
+        return [header, properties, _BODY_AFTER.pack(END, BODY, channel, size), body, b"\xce"]
     parts = [header, properties, b"\xce"]
-    for at in range(0, len(body), limit):
+    for at in range(0, size, limit):
         piece = body[at : at + limit]
         parts += [FRAME.pack(BODY, channel, len(piece)), piece, b"\xce"]
-    return b"".join(parts)
+    return parts
 
 
 def write_properties(properties: Properties) -> bytes:
     """Flags and values, always persistent. Raises ValueError or struct.error for what AMQP cannot carry."""
+    message_id = properties.message_id
+    if message_id is None or _more_than_an_id(properties):
+        return _write_properties(properties)
+    return _before_id(properties.content_type, properties.priority) + _short(message_id)
+
+
+def _more_than_an_id(properties: Properties) -> bool:
+    return bool(properties.headers) or not (
+        properties.correlation_id is properties.reply_to is properties.content_encoding is properties.type is None
+    )
+
+
+@functools.lru_cache(256, typed=True)
+def _before_id(content_type: str | None, priority: int | None) -> bytes:
+    """What most messages have in common, up to the message id, which is their last property."""
+    empty = _write_properties(Properties(message_id="", content_type=content_type, priority=priority))
+    return empty[:-1]
+
+
+def _write_properties(properties: Properties) -> bytes:
     flags, parts = _DELIVERY_MODE, []
     if properties.content_type is not None:
         flags |= _CONTENT_TYPE

@@ -95,6 +95,8 @@ class Settings(BaseSettings):
     """What visitors of the dashboard must show; without it, it is served on loopback only."""
     streams: dict[str, dict[str, str | int]] = Field(default_factory=dict)
     """Overrides of the streams' limits, by stream."""
+    recurring: Path | None = None
+    """A TOML file of recurring jobs that the scheduler declares when it comes to lead."""
     tag: str = "production"
     """The third part of a process's identity, `hostname:pid:tag`."""
     apps: Words = Field(default_factory=list)

@@ -55,6 +55,16 @@ def write_command(command: Command) -> dict[str, Any]:
     return fields | told | ({} if command.body is None else _body(command.body))
 
 
+def write_tick(
+    epoch: str, n: int, name: str, t: int, body: bytes | None = None, *, back: bool = False
+) -> dict[str, Any]:
+    """The entry by which the leader of term `n` lets tick `t` of a recurring job happen, or only remembers it."""
+    fields: dict[str, Any] = {"type": "tick", "epoch": epoch, "n": n, "name": name, "t": t}
+    if back:
+        fields["back"] = True
+    return fields if body is None else fields | {"body": body.decode("utf-8")}
+
+
 def write_again(again: Again) -> dict[str, Any]:
     """The entry that brings an earlier incarnation's entry over; its body as text, or base64 where it is none."""
     fields: dict[str, Any] = {"type": "again", "id": again.id, "jid": again.jid, "due": again.due, "bury": again.bury}

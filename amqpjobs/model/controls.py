@@ -1,4 +1,4 @@
-"""What operators asked of all workers, as a pure fold of the stream `controls`: pauses, orders, cancellations.
+"""What holds for all, as a pure fold of the stream `controls`: pauses, orders, cancellations, recurring jobs.
 
 Wire forms are in docs/protocol.md. An entry that is not well formed has no effect, and nothing here raises, whatever
 the stream holds: a worker that could be stopped by an entry would be stopped by it again after each restart.
@@ -6,14 +6,15 @@ the stream holds: a worker that could be stopped by an entry would be stopped by
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
-from amqpjobs.model import fields, names, protocol, reading
+from amqpjobs.model import fields, names, protocol, reading, recurring
 from amqpjobs.model.fields import Problem
 from amqpjobs.model.messages import Unreadable
+from amqpjobs.model.recurring import Recurring, Refused
 
 DAY = 86_400.0
 """Seconds for which orders and cancellations hold."""
@@ -21,6 +22,9 @@ MOST_CANCELLED = 10_000
 """Cancellations that a snapshot carries, the newest: it must fit a message, and is written every few minutes."""
 EVERYBODY = "*"
 """Names every process in an order."""
+
+MOST_REFUSED = 20
+"""Declarations that were refused and are remembered, the latest."""
 
 _SOURCES = 10_000
 """Writers whose last number is remembered: only a repeat that comes later than so many others is taken twice."""
@@ -47,6 +51,8 @@ class Controls:
     paused: frozenset[str] = frozenset()
     orders: tuple[Order, ...] = ()
     cancelled: Mapping[str, float] = field(default_factory=dict)
+    recurring: Mapping[str, Recurring] = field(default_factory=dict)
+    """Recurring jobs by name."""
 
 
 def apply(controls: Controls, value: Any) -> Controls:
@@ -67,11 +73,11 @@ def apply_all(controls: Controls, values: Iterable[Any]) -> Controls:
 
 
 def forget(controls: Controls, before: float) -> Controls:
-    """Without the orders and cancellations that are older; pauses hold until they are lifted."""
-    return Controls(
-        controls.paused,
-        tuple(order for order in controls.orders if order.at >= before),
-        {jid: at for jid, at in controls.cancelled.items() if at >= before},
+    """Without the orders and cancellations that are older; pauses and recurring jobs hold until they are lifted."""
+    return replace(
+        controls,
+        orders=tuple(order for order in controls.orders if order.at >= before),
+        cancelled={jid: at for jid, at in controls.cancelled.items() if at >= before},
     )
 
 
@@ -81,7 +87,7 @@ def kept(controls: Controls, at: float) -> Controls:
     if len(recent.cancelled) <= MOST_CANCELLED:
         return recent
     newest = sorted(recent.cancelled.items(), key=lambda item: (item[1], item[0]))[-MOST_CANCELLED:]
-    return Controls(recent.paused, recent.orders, dict(newest))
+    return replace(recent, cancelled=dict(newest))
 
 
 def snapshot(controls: Controls, at: float, *, after: int | None = None) -> dict[str, Any]:
@@ -92,6 +98,7 @@ def snapshot(controls: Controls, at: float, *, after: int | None = None) -> dict
         "paused": sorted(keep.paused),
         "orders": [order._asdict() for order in keep.orders],
         "cancelled": [{"jid": jid, "at": when} for jid, when in keep.cancelled.items()],
+        "recurring": [recurring.write_standing(each) for each in keep.recurring.values()],
         "at": at,
     }
     return entry if after is None else entry | {"after": after}
@@ -138,13 +145,17 @@ class Cancel(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All that holds, as of the message at offset `after`."""
+    """All that holds, as of the message at offset `after`.
+
+    One without `recurring` was written by a version that knows no recurring jobs: those that are known stay.
+    """
 
     controls: Controls
     after: int | None
+    recurring: bool = True
 
 
-Entry = Pause | Order | Cancel | Snapshot
+Entry = Pause | Order | Cancel | Snapshot | recurring.Change | Refused
 
 
 def read_entry(value: Any) -> Entry | None:
@@ -153,8 +164,12 @@ def read_entry(value: Any) -> Entry | None:
         return None
     if value.get("type") == "controls_snapshot":
         return _read_snapshot(value)
-    if value.get("type") != "control":
-        return None
+    if value.get("type") == "recurring":
+        return recurring.read_change(value)
+    return _read_control(value) if value.get("type") == "control" else None
+
+
+def _read_control(value: dict[str, Any]) -> Entry | None:
     match value.get("op"):
         case "pause" | "resume" as op:
             queue = value.get("queue")
@@ -186,16 +201,26 @@ def _read_snapshot(value: dict[str, Any]) -> Snapshot | None:
     if not all(isinstance(each, list) for each in lists):
         return None
     paused, orders, cancelled = cast(list[list[Any]], lists)
-    draft = _Draft(Controls(frozenset(queue for queue in paused if names.is_queue_name(queue))))
+    listed = value.get("recurring")
+    known = [each for each in map(recurring.read_standing, listed if isinstance(listed, list) else []) if each]
+    draft = _Draft(
+        Controls(
+            frozenset(queue for queue in paused if names.is_queue_name(queue)),
+            recurring={each.schedule.name: each for each in known},
+        )
+    )
     for entry in (*map(_read_order, orders), *map(_read_cancel, cancelled)):
         if entry is not None:
             draft.take(entry)
     after = value.get("after")
-    return Snapshot(draft.finished(), after if isinstance(after, int) and not isinstance(after, bool) else None)
+    offset = after if isinstance(after, int) and not isinstance(after, bool) else None
+    return Snapshot(draft.finished(), offset, isinstance(listed, list))
 
 
 class _Draft:
     """`Controls` under change."""
+
+    _recurring: Mapping[str, Recurring]
 
     def __init__(self, controls: Controls) -> None:
         self._begin(controls)
@@ -208,18 +233,21 @@ class _Draft:
                 self._orders[op, process] = max(at, self._orders.get((op, process), at))
             case Cancel(jid, at):
                 self._cancelled[jid] = max(at, self._cancelled.get(jid, at))
-            case Snapshot(controls):
-                self._begin(controls)
+            case Snapshot(controls, _, said):
+                self._begin(controls if said else replace(controls, recurring=self._recurring))
+            case recurring.Declared() | recurring.Paused() | recurring.Removed():
+                self._recurring = recurring.take(self._recurring, entry)
 
     def finished(self) -> Controls:
         orders = (Order(op, process, at) for (op, process), at in self._orders.items())
         ordered = tuple(sorted(orders, key=lambda order: (order.at, order.op, order.process)))
-        return Controls(frozenset(self._paused), ordered, self._cancelled)
+        return Controls(frozenset(self._paused), ordered, self._cancelled, self._recurring)
 
     def _begin(self, controls: Controls) -> None:
         self._paused = set(controls.paused)
         self._orders = {(order.op, order.process): order.at for order in controls.orders}
         self._cancelled = dict(controls.cancelled)
+        self._recurring = controls.recurring
 
 
 class ControlLog:
@@ -233,6 +261,8 @@ class ControlLog:
         self.controls = Controls()
         self.changed = False
         """Whether something was asked for that no snapshot has said yet."""
+        self.refused: deque[Refused] = deque(maxlen=MOST_REFUSED)
+        """Declarations of recurring jobs that had no effect, the latest last."""
         self._last_control = -1
         self._seqs: OrderedDict[str, int] = OrderedDict()
 
@@ -256,6 +286,11 @@ class ControlLog:
                 return False
             self.changed = False
             return True
+        if isinstance(entry, recurring.Declared):
+            entry = recurring.refused_for_room(self.controls.recurring, entry) or entry
+        if isinstance(entry, Refused):
+            self.refused.append(entry)
+            return False
         if entry is not None:
             self._last_control = offset
             self.changed = True

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from amqpjobs.model import names, protocol, reading, unwrapped
-from amqpjobs.model.arrival import Arrival, arrive, pending, read_one
+from amqpjobs.model.arrival import Arrival, arrive, derived_jid, pending, read_one
 from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Claim, Facts, Pending, Store
 from amqpjobs.model.protocol import (
@@ -31,11 +31,12 @@ from amqpjobs.model.protocol import (
     Settled,
     Target,
     Term,
+    Tick,
     Verdict,
 )
 from amqpjobs.model.rejected import rejected
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 FIRST_OFFSET = 1
@@ -114,6 +115,8 @@ class DelayedSet:
                 self._command(pos, command)
             case Again() as again:
                 self._again(pos, again)
+            case Tick() as tick if source is not None:
+                self._tick(pos, tick, source)
             case _:
                 return
 
@@ -206,6 +209,25 @@ class DelayedSet:
                 removed += 1
         if removed and settled.how is How.DROPPED:
             self.store.keep_facts(facts._replace(dropped=facts.dropped + removed))
+
+    # Recurring jobs.
+
+    def _tick(self, pos: Position, tick: Tick, source: str) -> None:
+        """Rule 19: under the current term, and only if it is later than the last one of its name.
+
+        The tick is the entry of its job: there is no moment at which it has happened and the job is not yet there.
+        """
+        holder = Claim(tick.n, source)
+        facts = self._adopt(tick.epoch, holder)
+        if tick.epoch != facts.epoch or facts.term != holder:
+            return
+        last = self.store.last_tick(tick.name)
+        if last is not None and (tick.t >= last if tick.back else tick.t <= last):
+            return
+        self.store.keep_tick(tick.name, tick.t)
+        if tick.body is not None:
+            jid = derived_jid(self.stream, pos, tick.body)
+            self.store.put(pending(self.stream, pos, read_one(self.stream, tick.body, jid=jid)))
 
     # Commands.
 

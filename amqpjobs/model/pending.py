@@ -121,6 +121,14 @@ class Store(Protocol):
         """Remember that it was."""
         ...
 
+    def last_tick(self, name: str) -> int | None:
+        """The last tick of a recurring job, in seconds since 1970; None before the first."""
+        ...
+
+    def keep_tick(self, name: str, t: int) -> None:
+        """Remember it."""
+        ...
+
     def verdicts(self, uuid: str) -> list[Verdict] | None:
         """What was said of a command, a verdict a target; None when it was never judged."""
         ...
@@ -142,6 +150,7 @@ class MemoryStore:
         self._seqs: dict[str, int] = {}
         self._entries: dict[str, Pending] = {}
         self._seen: set[str] = set()
+        self._ticks: dict[str, int] = {}
         self._verdicts: dict[str, tuple[list[Verdict], float]] = {}
 
     def facts(self) -> Facts:
@@ -201,6 +210,18 @@ class MemoryStore:
     def keep_seen(self, id_: str) -> None:
         """Remember that it was."""
         self._seen.add(id_)
+
+    def last_tick(self, name: str) -> int | None:
+        """The last tick of a recurring job."""
+        return self._ticks.get(name)
+
+    def keep_tick(self, name: str, t: int) -> None:
+        """Remember it."""
+        self._ticks[name] = t
+
+    def ticks(self) -> dict[str, int]:
+        """The last tick of each recurring job."""
+        return dict(self._ticks)
 
     def verdicts(self, uuid: str) -> list[Verdict] | None:
         """What was said of a command, a verdict a target."""

@@ -143,9 +143,25 @@ class Again:
     body: bytes
 
 
-Control = EpochMark | Term | Claimed | Settled | Command | Again
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The leader of term `n` lets a recurring job's tick `t` (seconds since 1970) happen.
 
-CONTROL_TYPES = frozenset({"epoch", "term", "claimed", "settled", "command", "again", "marker"})
+    `body` is the scheduled job that it makes; without one only the fold's memory of the last tick moves. `back`: a
+    clock that was wrong made the last tick, and it is taken back to `t`.
+    """
+
+    epoch: str
+    n: int
+    name: str
+    t: int
+    body: bytes | None = None
+    back: bool = False
+
+
+Control = EpochMark | Term | Claimed | Settled | Command | Again | Tick
+
+CONTROL_TYPES = frozenset({"epoch", "term", "claimed", "settled", "command", "again", "tick", "marker"})
 
 
 MAX_NUMBER = 2**63 - 1
@@ -271,6 +287,18 @@ def _body(value: Mapping[str, Any]) -> bytes:
     return base64.b64decode(value["body_base64"]) if "body_base64" in value else _text(value["body"]).encode()
 
 
+def _tick(value: Mapping[str, Any]) -> Tick:
+    body = value.get("body")
+    return Tick(
+        epoch=_text(value["epoch"]),
+        n=_whole(value["n"]),
+        name=_text(value["name"]),
+        t=_whole(value["t"]),
+        body=None if body is None else _text(body).encode(),
+        back=value.get("back") is True,
+    )
+
+
 _READERS: Mapping[str, Any] = {
     "epoch": _epoch,
     "term": _term,
@@ -278,4 +306,5 @@ _READERS: Mapping[str, Any] = {
     "settled": _settled,
     "command": _command,
     "again": _again,
+    "tick": _tick,
 }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from amqpjobs.clock import SystemClock
 from amqpjobs.scheduler.app import Scheduler
+from amqpjobs.schedules import BadSchedules
 from amqpjobs.settings import Settings, load, redact
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.state import NoStateFolder
@@ -34,7 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def serve(settings: Settings) -> int:
     """Start, wait for a signal, stop."""
-    scheduler = Scheduler(settings, SystemClock())
+    try:
+        scheduler = Scheduler(settings, SystemClock())
+    except BadSchedules as error:
+        log.error("%s", error)
+        return 1
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):

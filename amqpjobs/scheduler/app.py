@@ -9,10 +9,12 @@ import os
 import secrets
 import socket
 
+from amqpjobs import schedules
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
 from amqpjobs.scheduler.controls import ControlsKeeper
 from amqpjobs.scheduler.election import RETRY, Election
+from amqpjobs.scheduler.recurring import Declarer, Ticker
 from amqpjobs.scheduler.reign import Deposed, Reign
 from amqpjobs.scheduler.rejected import Rejected
 from amqpjobs.scheduler.release import Releaser
@@ -51,7 +53,7 @@ class StreamLeader(Service):
         while True:
             await election.held.wait()
             reigning = asyncio.ensure_future(self._reign())
-            lost = asyncio.ensure_future(_cleared(election))
+            lost = asyncio.ensure_future(election.lost())
             try:
                 await asyncio.wait({reigning, lost}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -71,16 +73,11 @@ class StreamLeader(Service):
             await self._scheduler.clock.sleep(RETRY)
 
 
-async def _cleared(election: Election) -> None:
-    while election.held.is_set():
-        election.changed.clear()
-        await election.changed.wait()
-
-
 class Scheduler:
     """All services of a scheduler process. `start` and `stop` may be repeated."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
+        """Raises BadSchedules when the file of recurring jobs cannot be used."""
         self.settings = settings
         self.clock = clock
         self.identity = f"{socket.gethostname()}:{os.getpid()}:scheduler"
@@ -91,6 +88,8 @@ class Scheduler:
         self.unrouted = Unrouted(
             self.link, self.election, clock, identity=self.identity, timeout=settings.publish_timeout
         )
+        wanted = None if settings.recurring is None else schedules.read_file(settings.recurring)
+        self.declarer = Declarer(self.link, self.controls, self.election, clock, wanted)
         self.rejected = Rejected(self.link, self.election, clock, timeout=settings.publish_timeout)
         self.leaders: list[StreamLeader] = []
         self._folder: state.StateFolder | None = None
@@ -118,6 +117,7 @@ class Scheduler:
                 await leader.follower.start()
                 await leader.start()
             await self.controls.start()
+            await self.declarer.start()
             await self.unrouted.start()
             await self.rejected.start()
             await self.election.start()
@@ -129,6 +129,7 @@ class Scheduler:
         """Give up leadership, then let go of everything."""
         for leader in self.leaders:
             await leader.stop()
+        await self.declarer.stop()
         await self.controls.stop()
         await self.unrouted.stop()
         await self.rejected.stop()
@@ -146,7 +147,7 @@ class Scheduler:
     async def failure(self) -> str:
         """Wait until a service of this process ends by itself; which, and why."""
         followers = [leader.follower for leader in self.leaders]
-        keeping = [self.controls, self.controls.follower, self.unrouted, self.rejected]
+        keeping = [self.controls, self.controls.follower, self.declarer, self.unrouted, self.rejected]
         return await first_failure([self.link, self.reading, self.election, *keeping, *self.leaders, *followers])
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
@@ -171,4 +172,5 @@ class Scheduler:
             identity=self.identity,
             horizon=age_seconds(self.settings.limits(view.stream).max_age),
             new_id=lambda: secrets.token_hex(8),
+            ticker=Ticker(lambda: self.controls.recurring) if view.stream == names.SCHEDULED else None,
         )

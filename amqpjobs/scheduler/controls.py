@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import controls, names, text
+from amqpjobs.model.recurring import Recurring, Refused
 from amqpjobs.scheduler.election import Election
 from amqpjobs.service import Service
 from amqpjobs.streams.append import Appender
@@ -39,6 +41,12 @@ class ControlsKeeper(Service):
         self._election = election
         self._clock = clock
         self._news = asyncio.Event()
+        self._told: tuple[Refused, ...] = ()
+
+    @property
+    def recurring(self) -> Mapping[str, Recurring] | None:
+        """The schedules in force; None while `controls` is not read to its end."""
+        return self.view.log.controls.recurring if self.follower.caught_up else None
 
     async def start(self) -> None:
         """Follow, and stand ready; safe to repeat."""
@@ -84,3 +92,9 @@ class ControlsKeeper(Service):
         """Our own snapshot is no news. One that missed what came in between was not taken, and leaves it news."""
         if self.view.log.changed:
             self._news.set()
+        refused = tuple(self.view.log.refused)
+        if self._election.held.is_set():
+            for each in refused:
+                if each not in self._told:
+                    log.warning("the recurring job %s is refused: %s", each.name, each.reason)
+        self._told = refused

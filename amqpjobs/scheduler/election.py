@@ -47,6 +47,12 @@ class Election(Service):
                 self._tell(f"not leading: {error}")
             await self._clock.sleep(RETRY)
 
+    async def lost(self) -> None:
+        """Return once it is not held."""
+        while self.held.is_set():
+            self.changed.clear()
+            await self.changed.wait()
+
     async def _hold(self) -> None:
         connection = await self._link.connection()
         try:

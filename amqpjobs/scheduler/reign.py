@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from amqpjobs.clock import Clock
 from amqpjobs.model import control, text
 from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Target, foreign_id
+from amqpjobs.scheduler.recurring import Ticker
 from amqpjobs.scheduler.release import Releaser
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.follow import Follower
@@ -53,6 +55,7 @@ class Reign:
         identity: str,
         horizon: float,
         new_id: Callable[[], str],
+        ticker: Ticker | None = None,
     ) -> None:
         self._view = view
         self._follower = follower
@@ -62,6 +65,7 @@ class Reign:
         self._identity = identity
         self._horizon = horizon
         self._new_id = new_id
+        self._ticker = ticker
         self._epoch = ""
         self._term = Claim(0, appender.source)
         self._renewals = view.renewals
@@ -122,6 +126,8 @@ class Reign:
         for page in old.pages(BATCH):
             await self._append([control.write_again(_again(old.epoch, entry)) for entry in page])
             count += len(page)
+        n = self._term.n
+        await self._append([control.write_tick(self._epoch, n, name, t) for name, t in old.ticks.items()])
         return count
 
     # Serving.
@@ -139,6 +145,10 @@ class Reign:
             await self._publish(inherited)
             return True
         now = self._clock.wall()
+        if self._ticker is not None and self._ticker.wanted(now):
+            last = await self._mine(self._view.store.ticks)
+            if ticks := self._ticker.plan(now, last, self._epoch, self._term.n):
+                await self._append(ticks)
         due = await self._mine(lambda: self._view.store.due(now, BATCH))
         if due:
             await self._publish(await self._claim(due))
@@ -179,8 +189,9 @@ class Reign:
     async def _sleep(self) -> None:
         """Until the next entry is due or anything was folded."""
         next_due = await self._mine(self._view.store.next_due)
-        wait = LONGEST_WAIT if next_due is None else min(LONGEST_WAIT, max(0.0, next_due - self._clock.wall()))
-        timer = asyncio.ensure_future(self._clock.sleep(wait))
+        next_tick = math.inf if self._ticker is None else self._ticker.next
+        wait = min(math.inf if next_due is None else next_due, next_tick) - self._clock.wall()
+        timer = asyncio.ensure_future(self._clock.sleep(min(LONGEST_WAIT, max(0.0, wait))))
         woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)

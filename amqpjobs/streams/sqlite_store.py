@@ -15,6 +15,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seqs (source TEXT PRIMARY KEY, seq INTEGER NOT NULL, offset INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ticks (name TEXT PRIMARY KEY, t INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, verdicts TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS verdicts_at ON verdicts (at);
 """
@@ -125,6 +126,19 @@ class SqliteStore(EntryTable):
     def keep_seen(self, id_: str) -> None:
         """Remember that it was."""
         self.db.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_,))
+
+    def last_tick(self, name: str) -> int | None:
+        """The last tick of a recurring job, in seconds since 1970; None before the first."""
+        row = self.db.execute("SELECT t FROM ticks WHERE name=?", (name,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def keep_tick(self, name: str, t: int) -> None:
+        """Remember it."""
+        self.db.execute("INSERT OR REPLACE INTO ticks VALUES (?, ?)", (name, t))
+
+    def ticks(self) -> dict[str, int]:
+        """The last tick of each recurring job that ever had one, by name."""
+        return dict(self.db.execute("SELECT name, t FROM ticks").fetchall())
 
     def verdicts(self, uuid: str) -> list[Verdict] | None:
         """What was said of a command."""

@@ -88,9 +88,10 @@ class DelayedView:
         """The stream was made anew: set this state aside, and begin empty."""
         pending = self.store.count()
         log.warning("%s was made anew; %d entries of its earlier life were pending", self.stream, pending)
+        had_ticks = bool(self.store.ticks())
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self.close()
-        if self._keep_old and pending:
+        if self._keep_old and (pending or had_ticks):
             self._path.rename(self._free_name())
         self._remove_files()
         self._open()
@@ -177,6 +178,8 @@ class OldState:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._store = SqliteStore(self._db)
         self.epoch = self._store.facts().epoch
+        self.ticks = self._store.ticks()
+        """The last tick of each recurring job."""
 
     def pages(self, size: int) -> Iterator[list[Pending]]:
         """All entries, in pages."""

@@ -20,63 +20,12 @@ from amqpjobs.model import control, names
 from amqpjobs.model.protocol import Command, Op, Target, Verdict
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
-from amqpjobs.streams import topology
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Consumer, Incoming, Outgoing
+from tests.broker.bench import Bench, running, scheduled
 
 Eventually = Callable[..., Awaitable[Any]]
-
-
-class Bench:
-    """A queue that collects what is released, and a hand that publishes to streams as any client may."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.jobs: list[dict[str, Any]] = []
-        self.bodies: list[bytes] = []
-        self.arrived: dict[str, float] = {}
-        self.dead: list[dict[str, Any]] = []
-        self._consumers: list[Consumer] = []
-
-    async def open(self, queue: str = "default") -> None:
-        connection = await self.link.connection()
-        await topology.ensure(connection, self.link.settings)
-        await topology.ensure_queue(connection, self.link.settings, queue)
-        self._consumers = [await connection.consume(names.broker_queue(queue), self._take, prefetch=2000)]
-        self._consumers.append(await connection.read(names.DEAD, self._take_dead, start="first"))
-
-    async def close(self) -> None:
-        for consumer in self._consumers:
-            await consumer.close()
-
-    def _take(self, message: Incoming) -> None:
-        job = json.loads(message.body)
-        self.jobs.append(job)
-        self.bodies.append(message.body)
-        self.arrived.setdefault(job.get("jid", ""), time.time())
-        self._consumers[0].ack(message.tag)
-
-    def _take_dead(self, message: Incoming) -> None:
-        found = json.loads(message.body)
-        self.dead += [e for e in (found if isinstance(found, list) else [found]) if e.get("type") == "dead_job"]
-        self._consumers[1].ack(message.tag)
-
-    async def put(self, stream: str, body: bytes | dict[str, Any]) -> None:
-        publisher = await (await self.link.connection()).publisher()
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        await publisher.publish(Outgoing(raw, "", stream))
-        await publisher.close()
-
-    @property
-    def counts(self) -> Counter[str]:
-        return Counter(job["jid"] for job in self.jobs)
-
-
-def scheduled(jid: str, due: Any, **job: Any) -> dict[str, Any]:
-    inner = {"class": "C", "args": [1], "queue": "default"} | job
-    return {"type": "scheduled_job", "jid": jid, "scheduled_at": due, "job": inner}
 
 
 @pytest.fixture
@@ -179,16 +128,6 @@ def failed(jid: str, retry_at: float, count: int = 3) -> dict[str, Any]:
     job = {"class": "C", "args": [], "queue": "default", "jid": jid, "retry_count": count - 1}
     fault = {"error_message": "m", "error_class": "E", "failed_at": time.time()}
     return {"type": "retry", "jid": jid, "retry_at": retry_at, "retry_count": count, "job": job} | fault
-
-
-@contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(settings, SystemClock())
-    await scheduler.start()
-    try:
-        yield scheduler
-    finally:
-        await scheduler.stop()
 
 
 async def test_a_retry_comes_back_with_its_count(scheduler: Scheduler, bench: Bench, eventually: Eventually) -> None:

@@ -34,6 +34,12 @@ class Protocol(RuleBasedStateMachine):
     def add(self, due: float, copies: int) -> None:
         self.world.add(due=due, copies=copies)
 
+    @precondition(lambda self: self.world.tick < 6)
+    @rule()
+    def time_passes(self) -> None:
+        """The recurring job's next tick is due."""
+        self.world.tick += 1
+
     @precondition(lambda self: self.world.added)
     @rule(op=st.sampled_from([Op.DELETE, Op.TRIGGER, Op.RESCHEDULE]), data=st.data())
     def command(self, op: Op, data: st.DataObject) -> None:
@@ -124,12 +130,18 @@ def moves(world: World) -> Iterator[Move]:
             yield lambda w, i=i: w.crash(i, cold=True)  # type: ignore[misc]
     if world.late:
         yield lambda w: w.land_late(0)
+    if world.tick < 1:
+        yield _pass_time
     if len(world.commands) < 1:
         yield lambda w: w.delete("j0")
 
 
+def _pass_time(world: World) -> None:
+    world.tick += 1
+
+
 def test_breadth_first() -> None:
-    """Every interleaving of one entry, one deletion, a leader and its successor, up to a number of states."""
+    """Every interleaving of one entry, one deletion, one tick, a leader and its successor, up to a number of states."""
     first = World(candidates=1)
     first.add()
     for _ in range(12):  # elected, undisturbed: what is interesting begins at the claim
@@ -148,7 +160,7 @@ def test_breadth_first() -> None:
             after = copy.deepcopy(world)
             move(after)
             key = pickle.dumps(
-                [after.log, after.late, sorted(after.publications.items())]
+                [after.log, after.late, after.tick, sorted(after.publications.items())]
                 + [(c.sending, c.phase, c.reader.next, len(c.publishing)) for c in after.candidates]
             )
             if key not in seen:
@@ -186,6 +198,7 @@ class Stores(Protocol):
             plain = self.world.observe().store
             assert {e.id: e for _, e in kept.all_after(FIRST, 10_000)} == plain.entries()
             assert kept.facts() == plain.facts()
+            assert kept.ticks() == plain.ticks()
             assert all(kept.verdicts(u) == plain.verdicts(u) for u in self.world.commands)
             assert [e.id for e in kept.due(NOW, 1000)] == [e.id for e in self.world.observe().due()]
         finally:

@@ -7,7 +7,7 @@ A candidate here takes the steps of `amqpjobs.scheduler.reign`, one at a time, s
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,10 @@ from amqpjobs.model.protocol import Again, Command, How, Op, Target, Verdict, fo
 
 NOW = 100.0
 LATER = 1e9
+
+
+def _tick_body(t: int) -> bytes:
+    return json.dumps({"type": "scheduled_job", "jid": f"r@{t}", "scheduled_at": 0.0, "job": {"class": "R"}}).encode()
 
 
 class Reader:
@@ -51,7 +55,7 @@ class Candidate:
     sending: bytes | None = None
     phase: str = "start"
     term: Claim | None = None
-    old: list[tuple[str | None, list[Pending]]] = field(default_factory=list)
+    old: list[tuple[str | None, list[Pending], dict[str, int]]] = field(default_factory=list)
     publishing: list[Pending] = field(default_factory=list)
     published: list[Pending] = field(default_factory=list)
 
@@ -78,6 +82,8 @@ class World:
         self.publications: Counter[str] = Counter()
         self.added: list[str] = []
         self.commands: dict[str, tuple[Op, str]] = {}
+        self.tick = 0
+        """The clock of the recurring job: the greatest tick that is due."""
         self.deleted: set[str] = set()
         self.excused: set[str] = set()
         """Jids that nobody had read when their stream was deleted: no one can bring those back."""
@@ -161,7 +167,7 @@ class World:
         self.remade += 1
         observer = self.observe()
         known = {e.jid for c in self.candidates for e in c.reader.store.entries().values()}
-        known |= {e.jid for c in self.candidates for _, page in c.old for e in page}
+        known |= {e.jid for c in self.candidates for _, page, _ in c.old for e in page}
         self.excused |= {e.jid for e in observer.store.entries().values()} - known
         # what nobody had read of deletions is gone too, so what they deleted may come back
         for who in self.candidates:
@@ -169,12 +175,12 @@ class World:
                 self.late.append(who.sending)
             state = who.reader.store
             pending = list(state.entries().values())
-            if pending:
-                who.old.append((state.facts().epoch, pending))
+            if pending or state.ticks():
+                who.old.append((state.facts().epoch, pending, state.ticks()))
             reborn = self._candidate(Reader())
             reborn.old = who.old
             self.candidates[self.candidates.index(who)] = reborn
-        read = [e.jid for c in self.candidates for _, page in c.old for e in page]
+        read = [e.jid for c in self.candidates for _, page, _ in c.old for e in page]
         self.deleted -= set(read)
         self.log.clear()
 
@@ -216,12 +222,15 @@ class World:
             who.append(control.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
             who.published = []
         elif who.old:
-            old_epoch, pending = who.old.pop(0)
+            old_epoch, pending, ticks = who.old.pop(0)
             again = [
                 control.write_again(Again(foreign_id(old_epoch, e.id, e.raw), e.jid, e.due, e.bury, e.fault, e.raw))
                 for e in pending
             ]
-            who.append(*again)
+            who.append(*again, *(control.write_tick(epoch, term.n, name, t) for name, t in ticks.items()))
+        elif (last := who.reader.store.last_tick("r") or 0) < self.tick:
+            missing = range(last + 1, self.tick + 1)
+            who.append(*(control.write_tick(epoch, term.n, "r", t, _tick_body(t)) for t in missing))
         elif claimed := who.reader.claimed():
             who.publishing = claimed
         elif due := who.reader.due():
@@ -237,13 +246,17 @@ class World:
     def check(self) -> None:
         """The bounds that hold in every state."""
         reader, terms_since_claim = Reader(), Counter[str]()
+        entries: defaultdict[str, set[str]] = defaultdict(set)
         for _ in range(len(self.log)):
             before = reader.store.facts().term
             reader.read(self.log)
+            for entry in reader.store.entries().values():
+                entries[entry.jid].add(entry.id)
             if reader.store.facts().term != before:
                 for entry in reader.claimed():
                     terms_since_claim[entry.jid] += 1
         if not self.remade:
+            assert all(len(entries[jid]) <= 1 for jid in entries if jid.startswith("r@")), "a tick happened twice"
             for jid, count in self.publications.items():
                 crashes = terms_since_claim[jid]
                 assert count <= 1 + crashes, f"{jid} was published {count} times over {crashes} successions"
@@ -264,6 +277,9 @@ class World:
         for who in list(self.candidates):
             self._run(who.source)
             self.check()
+        for t in range(1, self.tick + 1):
+            jid = f"r@{t}"
+            assert self.publications[jid] >= 1 or jid in self.excused, f"tick {t} is lost"
         left = {e.jid for e in self.observe().store.entries().values()}
         for jid in self.added:
             assert jid in left or jid in self.deleted or jid in self.excused or self.publications[jid] >= 1, (

@@ -308,6 +308,56 @@ def test_18_a_command_for_another_incarnation_finds_nothing() -> None:
     assert log.ids == {"0"}
 
 
+def tick(t: int, name: str = "r", n: int = 1, epoch: str = "E", **more: Any) -> dict[str, Any]:
+    body = json.dumps(scheduled(f"{name}@{t}", float(t))).encode()
+    return control.write_tick(epoch, n, name, t, body, **more)
+
+
+def test_19_a_tick_happens_once_and_only_forward() -> None:
+    log = Log()
+    log.lead()
+    first = log.put(tick(60), tick(120), tick(120), tick(60, "other"), source="a", seq=2)
+    assert {entry.jid for entry in log.store.entries().values()} == {"r@60", "r@120", "other@60"}
+    assert log.entry(str(first)).due == 60.0
+    log.put(tick(120), tick(90), source="a", seq=3)
+    assert log.store.ticks() == {"r": 120, "other": 60}
+    assert len(log.ids) == 3
+    read = read_pending(names.SCHEDULED, log.entry(str(first)))
+    assert not isinstance(read, Unreadable)
+    assert read.jid == "r@60"
+
+
+def test_19_only_the_leader_lets_it_happen() -> None:
+    log = Log()
+    log.lead()
+    log.put(tick(60), source="b", seq=1)
+    log.put(tick(60, n=2), source="a", seq=2)
+    log.put(tick(60, epoch="F"), source="a", seq=3)
+    log.put(tick(60))
+    assert log.store.ticks() == {}
+    assert log.ids == set()
+
+
+def test_19_without_a_body_it_is_only_remembered_and_a_wrong_clocks_tick_is_taken_back() -> None:
+    log = Log()
+    log.lead()
+    log.put(control.write_tick("E", 1, "r", 10**9), source="a", seq=2)
+    assert log.store.ticks() == {"r": 10**9}
+    log.put(control.write_tick("E", 1, "r", 2 * 10**9, back=True), source="a", seq=3)
+    assert log.store.ticks() == {"r": 10**9}, "never forward by that"
+    log.put(control.write_tick("E", 1, "r", 50, back=True), source="a", seq=4)
+    assert log.store.ticks() == {"r": 50}
+    assert log.ids == set()
+    log.put(tick(60), source="a", seq=5)
+    assert len(log.ids) == 1
+
+
+def test_19_without_the_logs_head_the_leader_at_work_is_believed() -> None:
+    log = Log(first=1000)
+    log.put(tick(60, n=7), source="a", seq=50)
+    assert [entry.jid for entry in log.store.entries().values()] == ["r@60"]
+
+
 def test_24_an_old_entry_comes_back_once_under_its_old_identity() -> None:
     log = Log()
     log.put(scheduled("new"))

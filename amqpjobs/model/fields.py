@@ -48,7 +48,7 @@ def instant(value: Any) -> float | Problem:
 
 def instant_or_none(value: Any) -> float | None:
     """A time that is only kept for the record: None where it cannot be read."""
-    if type(value) is float and 0 <= value < _MILLISECONDS:
+    if value is None or (type(value) is float and 0 <= value < _MILLISECONDS):
         return value
     seconds = instant(value)
     return None if isinstance(seconds, Problem) else seconds
@@ -78,7 +78,9 @@ def held(value: Any, least: int, most: int) -> int | None:
 
 
 def retries(value: Any) -> int:
-    """`retry`: how often a job is tried again."""
+    """`retry`: how often a job is tried again; the default where it does not say."""
+    if value is None:
+        return DEFAULT_RETRIES
     if type(value) is int and 0 <= value <= MAX_RETRIES:
         return value
     if value is False:
@@ -89,6 +91,8 @@ def retries(value: Any) -> int:
 
 def count(value: Any) -> int:
     """`retry_count`, `stall_count`: between 0 and 1000; 0 for what is no number."""
+    if value is None:
+        return 0
     if type(value) is int and 0 <= value <= MAX_RETRIES:
         return value
     return held(value, 0, MAX_RETRIES) or 0

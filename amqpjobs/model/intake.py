@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from amqpjobs.model import fields, names, text
-from amqpjobs.model.messages import DEFAULT_RETRIES, Job, Unreadable
+from amqpjobs.model.messages import Job, Unreadable
 
 MALFORMED = "Malformed"
 """The error class of what cannot be read."""
@@ -20,10 +20,7 @@ UNSET: Final = _Unset()
 """No value was given (None is one)."""
 
 
-_JOB_DEFAULTS: dict[str, Any] = {
-    "retry": DEFAULT_RETRIES,
-    "retry_count": 0,
-    "enqueued_at": None,
+_RARE_DEFAULTS: dict[str, Any] = {
     "backtrace": None,
     "priority": None,
     "timeout": None,
@@ -35,14 +32,10 @@ _JOB_DEFAULTS: dict[str, Any] = {
     "track": False,
     "key": None,
     "meta": None,
-    "created_at": None,
     "stall_count": 0,
 }
 
-_JOB_MEMBERS: dict[str, Callable[[Any], Any]] = {
-    "retry": fields.retries,
-    "retry_count": fields.count,
-    "enqueued_at": fields.instant_or_none,
+_RARE: dict[str, Callable[[Any], Any]] = {
     "backtrace": fields.backtrace_lines,
     "tags": fields.tags,
     "priority": fields.priority,
@@ -55,10 +48,9 @@ _JOB_MEMBERS: dict[str, Callable[[Any], Any]] = {
     "track": lambda value: value is True,
     "key": fields.name,
     "meta": fields.mapping,
-    "created_at": fields.instant_or_none,
     "stall_count": fields.count,
 }
-"""How the members of a job are read that can have no fault worth refusing the job for."""
+"""How the members of a job are read that most jobs do not have; none can have a fault worth refusing the job for."""
 
 
 def read_job(
@@ -80,7 +72,10 @@ def read_job(
     named = value.get("queue")
     if named == queue or not isinstance(named, str) or not names.is_queue_name(named):
         named = queue
-    return build_job(raw, value, queue=named, jid=first_name(value.get("jid"), message_id, jid))
+    own = value.get("jid")
+    if not (type(own) is str and own and own.isascii()):
+        own = first_name(own, message_id, jid)
+    return build_job(raw, value, queue=named, jid=own)
 
 
 def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:
@@ -94,18 +89,23 @@ def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job
     elif not isinstance(args, (list, dict)):
         problem = f"args: {fields.shown(args)} is neither a list nor an object"
         return Unreadable(MALFORMED, problem, raw, jid, queue, text.safe(cls))
-    job = _JOB_DEFAULTS.copy()
-    for name, each in value.items():
-        read = _JOB_MEMBERS.get(name)
-        if read is not None:
-            job[name] = read(each)
-    job["jid"] = jid
-    job["cls"] = text.safe(cls)
-    job["args"] = args
-    job["queue"] = queue
-    job.setdefault("tags", [])
-    job["raw"] = text.bare(raw)
-    job["complete"] = value.get("jid") == jid and value.get("queue") == queue
+    get = value.get
+    job = {
+        **_RARE_DEFAULTS,
+        "jid": jid,
+        "cls": text.safe(cls),
+        "args": args,
+        "queue": queue,
+        "retry": fields.retries(get("retry")),
+        "retry_count": fields.count(get("retry_count")),
+        "enqueued_at": fields.instant_or_none(get("enqueued_at")),
+        "created_at": fields.instant_or_none(get("created_at")),
+        "tags": [],
+        "raw": text.bare(raw),
+        "complete": get("jid") == jid and get("queue") == queue,
+    }
+    for name in value.keys() & _RARE.keys():
+        job[name] = _RARE[name](value[name])
     return Job.trusted(job)
 
 

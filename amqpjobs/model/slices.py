@@ -36,6 +36,8 @@ class NotJson(ValueError):
 
 def bare(raw: bytes) -> bytes:
     """The text without a byte order mark and without white space around it: what can be spliced."""
+    if raw[:1] == b"{" and raw[-1:] == b"}":
+        return raw
     return raw.removeprefix(_BOM).strip(_SPACE)  # slices only where there is something to take off
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from amqpjobs.streams.errors import BrokerError
 
 Scalar = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Properties:
+NO_HEADERS: Mapping[str, Scalar] = MappingProxyType({})
+
+
+class Properties(NamedTuple):
     """The AMQP properties that we read and write. Headers are scalars only: a stream on 3.10 loses the rest."""
 
     message_id: str | None = None
@@ -28,11 +31,10 @@ class Properties:
     content_encoding: str | None = None
     priority: int | None = None
     type: str | None = None
-    headers: Mapping[str, Scalar] = field(default_factory=dict)
+    headers: Mapping[str, Scalar] = NO_HEADERS
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """One message as it came. `offset` is set when it came from a stream. `tag` is good on its consumer only."""
 
     body: bytes
@@ -44,14 +46,13 @@ class Incoming:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """One message to publish; always persistent."""
 
     body: bytes
     exchange: str
     routing_key: str
-    properties: Properties = field(default_factory=Properties)
+    properties: Properties = Properties()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,17 @@ import asyncio
 import contextvars
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.errors import Fail, JobTimeout, Retry, Snooze, UnknownJobClass
-from amqpjobs.jobs import JobFunction, Registry
+from amqpjobs.jobs import Registry
 from amqpjobs.model.messages import Job
 from amqpjobs.model.outcomes import Failure
 from amqpjobs.worker.context import JobContext, enter
+from amqpjobs.worker.subscription import Delivery
 from amqpjobs.worker.threads import ThreadPool
 
 
@@ -29,16 +30,39 @@ class Ended:
     """A coroutine that a plain function returned in place of running: it is awaited on the loop."""
 
 
+_WELL = Ended()
+
+
 class Run:
     """One run of one job. `interrupt` ends an async one; a thread can only be told (`context.cancelled`)."""
 
-    def __init__(self, job: Job, context: JobContext) -> None:
+    __slots__ = (
+        "_alarm",
+        "_done",
+        "_late",
+        "_task",
+        "began",
+        "cancelled",
+        "context",
+        "delivery",
+        "interrupted",
+        "job",
+        "passed",
+    )
+
+    def __init__(self, job: Job, context: JobContext, delivery: Delivery, done: Callable[[Run, Ended], None]) -> None:
+        """`done` is called on the loop, once, when it has ended."""
         self.job = job
         self.context = context
+        self.delivery = delivery
         self.interrupted = False
         self.cancelled = False
-        self.duration_ms = 0.0
+        self.began = self.passed = 0.0
+        """Steady seconds: when the function was called, and how long it took."""
+        self._done = done
+        self._late = False
         self._task: asyncio.Task[Ended] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     def interrupt(self) -> None:
         """Cancel it for the worker's own reasons: its end is then no failure of the job."""
@@ -53,19 +77,46 @@ class Run:
             if self._task is not None:
                 self._task.cancel()
 
-    async def on_loop(self, call: Callable[[], Awaitable[Any]], context: contextvars.Context) -> Ended:
-        """Await `call()` in a task of its own, cancelled at the time limit; a task that ignores that holds its slot."""
-        self._task = asyncio.create_task(_awaited(call), context=context)
+    def on_loop(self, awaited: Coroutine[Any, Any, Ended], context: contextvars.Context) -> None:
+        """Await it in a task of its own, cancelled at the time limit; a task that ignores that goes on."""
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(awaited, context=context)
         if self.cancelled:  # while a thread still made what is awaited here
             self._task.cancel()
-        await asyncio.wait([self._task], timeout=self.job.timeout)
-        if not self._task.done():
-            self.context.cancelled = True
+        if self.job.timeout is not None:
+            self.limit(loop)
+        self._task.add_done_callback(self._awaited)
+
+    def limit(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the job know, and cancel its task, once its time is over."""
+        assert self.job.timeout is not None
+        self._alarm = loop.call_later(self.job.timeout, self._overdue)
+
+    def unlimit(self) -> None:
+        """It ended."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _overdue(self) -> None:
+        self._late = True
+        self.context.cancelled = True
+        if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task])
-        if self._task.cancelled():  # before its first step: `_awaited` had no chance to say how it ended
-            return Ended(failure_of(asyncio.CancelledError()))
-        return self._task.result()
+
+    def conclude(self, ended: Ended) -> None:
+        """It has ended. A run over its time limit ended with JobTimeout, whatever it did."""
+        self.unlimit()
+        limit = self.job.timeout
+        late = self._late or (limit is not None and self.passed >= limit)
+        if late and not (self.interrupted or self.cancelled):
+            ended = _overran(self.job, self.passed, ended)
+        self._done(self, ended)
+
+    def _awaited(self, task: asyncio.Task[Ended]) -> None:
+        self._task = None
+        # cancelled before its first step: `_awaited` had no chance to say how it ended
+        self.conclude(Ended(failure_of(asyncio.CancelledError())) if task.cancelled() else task.result())
 
 
 class Executor:
@@ -76,73 +127,76 @@ class Executor:
         self._threads = ThreadPool(concurrency)
         self._clock = clock
 
-    async def execute(self, run: Run) -> Ended:
-        """Run the job to its end. Raises nothing; a run over its time limit ended with JobTimeout, whatever it did.
+    def start(self, run: Run) -> None:
+        """Begin the job; it tells when it has ended. Raises nothing.
 
         A thread cannot be stopped: a sync function that overruns keeps its slot, and fails when it returns.
         """
         function = self._registry.get(run.job.cls)
         if function is None:
-            return self._unknown(run.job)
+            run.conclude(self._unknown(run.job))
+            return
         context = contextvars.copy_context()
         context.run(enter, run.context)
-        began = self._clock.steady()
-        ended = await self._call(run, function, context)
-        passed = self._clock.steady() - began
-        run.duration_ms = passed * 1000
-        timeout = run.job.timeout
-        if timeout is not None and passed >= timeout and not (run.interrupted or run.cancelled):
-            return _overran(run.job, passed, ended)
-        return ended
+        if function.is_async:
+            run.on_loop(_awaited(run, function.function, self._clock), context)
+        else:
+            self._in_thread(run, function.function, context)
 
     def close(self) -> None:
         """Let idle threads end."""
         self._threads.close()
 
-    async def _call(self, run: Run, function: JobFunction[..., Any], context: contextvars.Context) -> Ended:
-        call = _bound(function.function, run.job.args)
-        if function.is_async:
-            return await run.on_loop(call, context)
-        ended = await self._in_thread(run, call, context)
-        leftover = ended.leftover
-        if leftover is None:
-            return ended
-        return await run.on_loop(lambda: leftover, context)
+    def _in_thread(self, run: Run, function: Callable[..., Any], context: contextvars.Context) -> None:
+        def returned(ended: Ended) -> None:
+            if ended.leftover is None:
+                run.conclude(ended)
+            else:
+                run.unlimit()
+                run.on_loop(_awaited_too(run, ended.leftover, self._clock), context)
 
-    async def _in_thread(self, run: Run, call: Callable[[], Any], context: contextvars.Context) -> Ended:
-        timeout = run.job.timeout
-        if timeout is None:
-            return await self._threads.run(lambda: _called(call), context)  # type: ignore[no-any-return]
-        alarm = asyncio.get_running_loop().call_later(timeout, setattr, run.context, "cancelled", True)
-        try:
-            return await self._threads.run(lambda: _called(call), context)  # type: ignore[no-any-return]
-        finally:
-            alarm.cancel()
+        if run.job.timeout is not None:
+            run.limit(asyncio.get_running_loop())
+        self._threads.submit(lambda: _called(run, function, self._clock), context, returned)
 
     def _unknown(self, job: Job) -> Ended:
         known = ", ".join(sorted(self._registry)[:20]) or "none"
         return Ended(failure_of(UnknownJobClass(f"no function is registered as {job.cls!r}; this worker has: {known}")))
 
 
-def _bound(function: Callable[..., Any], args: list[Any] | dict[str, Any]) -> Callable[[], Any]:
-    return (lambda: function(**args)) if isinstance(args, dict) else (lambda: function(*args))
-
-
-async def _awaited(call: Callable[[], Awaitable[Any]]) -> Ended:
+async def _awaited(run: Run, function: Callable[..., Any], clock: Clock) -> Ended:
     # BaseException: a SystemExit of a handler must fail one try, not end the worker.
+    run.began = clock.steady()
+    args = run.job.args
     try:
-        await call()
+        await (function(*args) if isinstance(args, list) else function(**args))
     except BaseException as error:
         return _ended_by(error)
-    return Ended()
+    finally:
+        run.passed = clock.steady() - run.began
+    return _WELL
 
 
-def _called(call: Callable[[], Any]) -> Ended:
+async def _awaited_too(run: Run, leftover: Awaitable[Any], clock: Clock) -> Ended:
     try:
-        value = call()
+        await leftover
     except BaseException as error:  # see _awaited
         return _ended_by(error)
-    return Ended(leftover=value) if inspect.iscoroutine(value) else Ended()
+    finally:
+        run.passed = clock.steady() - run.began
+    return _WELL
+
+
+def _called(run: Run, function: Callable[..., Any], clock: Clock) -> Ended:
+    run.began = clock.steady()
+    args = run.job.args
+    try:
+        value = function(*args) if isinstance(args, list) else function(**args)
+    except BaseException as error:  # see _awaited
+        return _ended_by(error)
+    finally:
+        run.passed = clock.steady() - run.began
+    return Ended(leftover=value) if inspect.iscoroutine(value) else _WELL
 
 
 def _ended_by(error: BaseException) -> Ended:
@@ -173,8 +227,8 @@ def failure_of(error: BaseException, *, final: bool = False, retry_in: float | N
 def _backtrace(error: BaseException) -> str:
     """The traceback from the handler's own code on; an error of the call itself (wrong arguments) has none of that."""
     trace = error.__traceback__
-    for _ in range(2):  # our own frames: _awaited or _called, then the lambda that holds the arguments
-        trace = trace.tb_next if trace is not None else None
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
     except BaseException as worse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from amqpjobs.clock import Clock
@@ -55,17 +55,20 @@ class _Turn:
 
     def pop(self) -> Delivery | None:
         """Its next job, from its feeds by turns; None while it is on its way."""
-        feed = next((feed for feed in self.feeds if feed.buffer), None)
-        if feed is None:
+        for feed in self.feeds:
+            if feed.buffer:
+                break
+        else:
             return None
         self.owed_since = None
-        self.feeds.remove(feed)
-        self.feeds.append(feed)
+        if self.feeds[-1] is not feed:
+            self.feeds.remove(feed)
+            self.feeds.append(feed)
         return feed.buffer.popleft()
 
 
 class Fetcher:
-    """Holds the jobs that were delivered and not begun; `take` hands out the next.
+    """Holds the jobs that were delivered and not begun; `next` hands out the next.
 
     Without weights an earlier queue is always served before a later one. With weights, queues that have jobs get their
     shares of the starts, evenly spread: of weights 3 and 1 every fourth start is the second's. A queue that is full
@@ -84,7 +87,9 @@ class Fetcher:
         hold: bool = True,
     ) -> None:
         """`hold`: whether a queue keeps its turn; not where all that may be delivered of it may be running."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.on_job: Callable[[], None] = lambda: None
+        """Called on the loop when there may be a job where `next` had none."""
+        self._waking = False
         declared = Declarations(link)
         self._feeds = [
             Feed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
@@ -136,14 +141,6 @@ class Fetcher:
         await asyncio.gather(*(feed.tried.wait() for feed in self._feeds))
         return [feed.trouble for feed in self._feeds if feed.trouble]
 
-    async def take(self) -> Delivery:
-        """The next job, waiting for one."""
-        while (delivery := self._next()) is None:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
-        return delivery
-
     async def quiet(self) -> None:
         """Take no more, and give back what was not begun; acks still work. Safe to repeat."""
         await asyncio.gather(*(feed.quiet() for feed in self._all))
@@ -154,11 +151,15 @@ class Fetcher:
             self._alarm.cancel()
         await asyncio.gather(*(feed.close() for feed in self._all))
 
-    def _next(self) -> Delivery | None:
+    def next(self) -> Delivery | None:
+        """The next job, or None: `on_job` is called when there is one."""
         if self._hold or self._weighted:
             return self._next_in_turn()
-        ready = next((turn for turn in self._turns if turn.ready), None)
-        return None if ready is None else ready.pop()
+        for turn in self._turns:
+            delivery = turn.pop()
+            if delivery is not None:
+                return delivery
+        return None
 
     def _next_in_turn(self) -> Delivery | None:
         now = asyncio.get_running_loop().time()
@@ -178,16 +179,18 @@ class Fetcher:
     def _look_again(self) -> None:
         """What is on its way may not come after all: its queue has run dry."""
         if self._alarm is None:
-            self._alarm = asyncio.get_running_loop().call_later(REFILL, self._wake_all)
+            self._alarm = asyncio.get_running_loop().call_later(REFILL, self._wake_later)
 
-    def _wake_all(self) -> None:
+    def _wake_later(self) -> None:
         self._alarm = None
-        while self._waiting:
-            self._wake()
+        self._wake()
 
     def _wake(self) -> None:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
+        """Tell of all that came in this turn of the loop at once."""
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._waking = False
+        self.on_job()

@@ -124,7 +124,7 @@ class Launcher:
         troubles = await self._fetcher.tried()
         if len(troubles) == len(self.plan.queues):
             raise BrokerError("no queue can be served: " + "; ".join(troubles))
-        await self._processor.start()
+        self._processor.start()
         await self._heartbeat.start()
         await self._watch.start()
 

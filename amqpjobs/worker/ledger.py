@@ -17,73 +17,61 @@ _REMEMBERED = 10_000
 _Key = tuple[str, bytes]
 
 
-class Work:
-    """One job in hand. `written`: all that must be recorded of it is confirmed."""
-
-    __slots__ = ("delivery", "written")
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-        self.written = False
-
-
 class Ledger:
     """Knows which delivery each job in hand is to be acknowledged by."""
 
     def __init__(self) -> None:
-        self._open: set[Work] = set()
-        self._orphans: OrderedDict[_Key, list[Work]] = OrderedDict()
+        self._open: set[Delivery] = set()
+        self._orphans: OrderedDict[_Key, list[Delivery]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, delivery: Delivery) -> Work:
+    def begin(self, delivery: Delivery) -> None:
         """Take a job in hand."""
-        work = Work(delivery)
-        self._open.add(work)
-        return work
+        self._open.add(delivery)
 
-    def written(self, work: Work) -> None:
+    def written(self, delivery: Delivery) -> None:
         """All of the job's outcome is confirmed: acknowledge it, or wait for its copy when its delivery is lost."""
-        work.written = True
-        if not work.delivery.lost:
-            self._finish(work)
+        delivery.written = True
+        if not delivery.source.lost:
+            self._finish(delivery)
 
-    def give_back(self, work: Work) -> None:
+    def give_back(self, delivery: Delivery) -> None:
         """Put the job back on its queue, as if it had not been taken."""
-        self._open.discard(work)
-        work.delivery.give_back()
+        self._open.discard(delivery)
+        delivery.give_back()
 
     def lose(self, source: Subscription) -> None:
         """The subscription's channel is gone: its open jobs wait for their copies."""
-        for work in self._open:
-            if work.delivery.source is source:
-                self._orphans.setdefault(_key(work.delivery), []).append(work)
+        for delivery in self._open:
+            if delivery.source is source:
+                self._orphans.setdefault(_key(delivery), []).append(delivery)
         while len(self._orphans) > _REMEMBERED:
-            for work in self._orphans.popitem(last=False)[1]:
-                self._open.discard(work)
+            for delivery in self._orphans.popitem(last=False)[1]:
+                self._open.discard(delivery)
 
-    def adopt(self, delivery: Delivery) -> bool:
+    def adopt(self, copy: Delivery) -> bool:
         """Whether this is the copy of a job in hand; if so it is taken as that job's delivery, and must not be run.
 
         The whole body is compared, and each job adopts one copy: two equal jobs remain two.
         """
-        if not (self._orphans and delivery.incoming.redelivered):
+        if not (self._orphans and copy.incoming.redelivered):
             return False
-        waiting = self._orphans.get(_key(delivery))
+        waiting = self._orphans.get(_key(copy))
         if not waiting:
             return False
-        work = waiting.pop(0)
+        delivery = waiting.pop(0)
         if not waiting:
-            del self._orphans[_key(delivery)]
-        work.delivery = delivery
-        if work.written:
-            self._finish(work)
+            del self._orphans[_key(copy)]
+        delivery.came_again(copy)
+        if delivery.written:
+            self._finish(delivery)
         return True
 
-    def _finish(self, work: Work) -> None:
-        self._open.discard(work)
-        work.delivery.settle()
+    def _finish(self, delivery: Delivery) -> None:
+        self._open.discard(delivery)
+        delivery.settle()
 
 
 def _key(delivery: Delivery) -> _Key:

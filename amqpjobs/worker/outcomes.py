@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
@@ -21,19 +20,25 @@ from amqpjobs.service import Service
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError, TooLarge
 from amqpjobs.streams.link import Link
-from amqpjobs.worker.ledger import Ledger, Work
+from amqpjobs.worker.ledger import Ledger
+from amqpjobs.worker.subscription import Delivery
 
 log = logging.getLogger("amqpjobs.worker")
 
 PATIENCE = 2.0
 """Seconds without a confirm after which a lane is said to be in trouble."""
+GATHER = 0.004
+"""Seconds between the beginnings of two writes of a stream while more jobs run: what ends meanwhile shares the second.
+
+What a message costs the broker does not depend much on how many records are in it. Nobody waits for a record but the
+broker, which delivers more only when jobs are acknowledged: where nothing else runs there is nothing to wait for.
+"""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 5.0
 STREAMS = (names.METRICS, names.RETRIES, names.DEAD, names.SCHEDULED)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One entry to write."""
 
     stream: str
@@ -43,15 +48,11 @@ class Record:
 class _Pending:
     """A job whose records are not all confirmed."""
 
-    __slots__ = ("left", "work")
+    __slots__ = ("delivery", "left")
 
-    def __init__(self, work: Work, left: int) -> None:
-        self.work = work
+    def __init__(self, delivery: Delivery, left: int) -> None:
+        self.delivery = delivery
         self.left = left
-
-
-class _Whole(Protocol):
-    def __call__(self, pending: _Pending) -> None: ...
 
 
 class Recorder:
@@ -61,16 +62,21 @@ class Recorder:
         self._ledger = ledger
         self._limit = limit
         self._waiting = 0
-        self.room = asyncio.Event()
-        self.room.set()
+        self.on_room: Callable[[], None] = lambda: None
+        """Called on the loop when there is room again."""
         self._empty = asyncio.Event()
         self._empty.set()
-        self._lanes = {stream: _Lane(stream, link, self._confirmed, clock) for stream in STREAMS}
+        self._lanes = {stream: _Lane(stream, link, self._confirmed, self._more_to_come, clock) for stream in STREAMS}
 
     @property
     def services(self) -> Sequence[Service]:
         """The loops that must not end by themselves."""
         return list(self._lanes.values())
+
+    @property
+    def room(self) -> bool:
+        """Whether another job may be begun."""
+        return self._waiting < self._limit
 
     @property
     def waiting(self) -> int:
@@ -92,17 +98,17 @@ class Recorder:
         for lane in self._lanes.values():
             await lane.stop()
 
-    def record(self, work: Work, records: Sequence[Record]) -> None:
+    def record(self, delivery: Delivery, records: Sequence[Record]) -> None:
         """Write all of these; once every one is confirmed the job is acknowledged."""
-        pending = _Pending(work, len(records))
+        pending = _Pending(delivery, len(records))
+        if not self._waiting:
+            self._empty.clear()
         self._waiting += 1
-        self._empty.clear()
-        if self._waiting >= self._limit:
-            self.room.clear()
         if not records:
-            self._confirmed(pending)
-        for record in records:
-            self._lanes[record.stream].put(record, pending)
+            pending.left = 1
+            self._confirmed([pending])
+        for stream, entry in records:
+            self._lanes[stream].put(entry, pending)
 
     async def drained(self, timeout: float) -> bool:
         """Wait until nothing waits, at most `timeout` seconds; whether that came true."""
@@ -113,29 +119,43 @@ class Recorder:
             return False
         return True
 
-    def _confirmed(self, pending: _Pending) -> None:
-        pending.left -= 1
-        if pending.left > 0:
-            return
-        self._waiting -= 1
-        if self._waiting < self._limit:
-            self.room.set()
-        if self._waiting == 0:
+    def _confirmed(self, batch: Sequence[_Pending]) -> None:
+        """One more record of each of these is confirmed."""
+        full = not self.room
+        for pending in batch:
+            pending.left -= 1
+            if not pending.left:
+                self._waiting -= 1
+                self._ledger.written(pending.delivery)
+        if not self._waiting:
             self._empty.set()
-        self._ledger.written(pending.work)
+        if full and self.room:
+            self.on_room()
+
+    def _more_to_come(self) -> bool:
+        """Whether jobs are in hand whose records will soon be there."""
+        return len(self._ledger) > self._waiting
 
 
 class _Lane(Service):
     """Writes the records of one stream in order, each batch until it is confirmed."""
 
-    def __init__(self, stream: str, link: Link, confirmed: _Whole, clock: Clock) -> None:
+    def __init__(
+        self,
+        stream: str,
+        link: Link,
+        confirmed: Callable[[Sequence[_Pending]], None],
+        more_to_come: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
         super().__init__(f"records for {stream}")
         self._stream = stream
         self._link = link
         self._appender = Appender(link, stream, clock=clock)
         self._confirmed = confirmed
+        self._more_to_come = more_to_come
         self._clock = clock
-        self._queue: list[tuple[Record, _Pending]] = []
+        self._queue: list[tuple[bytes, _Pending]] = []
         self._filled = asyncio.Event()
         self._since: float | None = None
         self._error: str | None = None
@@ -150,52 +170,55 @@ class _Lane(Service):
         reason = self._link.blocked or self._link.last_error or "the broker does not confirm"
         return f"{self._stream} cannot be written: {reason}"
 
-    def put(self, record: Record, pending: _Pending) -> None:
+    def put(self, entry: bytes, pending: _Pending) -> None:
         """Write this with the next batch."""
-        self._queue.append((record, pending))
-        self._filled.set()
+        if not self._queue:
+            self._filled.set()
+        self._queue.append((entry, pending))
 
     async def run(self) -> None:
         """Write batch after batch."""
+        began = -GATHER
         while True:
             await self._filled.wait()
-            self._since = self._clock.steady()
-            batch = list(self._queue)
-            await self._write(batch)
+            if (early := began + GATHER - self._clock.steady()) > 0 and self._more_to_come():
+                await self._clock.sleep(early)
+            began = self._since = self._clock.steady()
+            batch = self._queue.copy()
+            await self._write([entry for entry, _ in batch])
             del self._queue[: len(batch)]
             if not self._queue:
                 self._filled.clear()
             self._since = None
             self._recovered()
-            for _, pending in batch:
-                self._confirmed(pending)
+            self._confirmed([pending for _, pending in batch])
 
     async def stop(self) -> None:
         """Stop writing and close the channel; safe to repeat."""
         await super().stop()
         await self._appender.close()
 
-    async def _write(self, batch: list[tuple[Record, _Pending]]) -> None:
+    async def _write(self, batch: list[bytes]) -> None:
         """Return once the whole batch is confirmed, however long that takes."""
         pause = FIRST_PAUSE
         while True:
             try:
-                await self._append([record for record, _ in batch])
+                await self._append(batch)
                 return
             except BrokerError as error:
                 self._report(error)
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _append(self, records: list[Record]) -> None:
+    async def _append(self, entries: list[bytes]) -> None:
         try:
-            await self._appender.append([record.entry for record in records], timeout=None)
+            await self._appender.append(entries, timeout=None)
         except TooLarge:
-            if len(records) > 1:
-                for record in records:  # one of them is the large one
-                    await self._append([record])
+            if len(entries) > 1:
+                for entry in entries:  # one of them is the large one
+                    await self._append([entry])
             elif self._stream == names.METRICS:
-                log.error("a metric of %d bytes does not fit and is left out", len(records[0].entry))
+                log.error("a metric of %d bytes does not fit and is left out", len(entries[0]))
             else:  # the job came in a message, so it fits one, unless the broker's limit was lowered meanwhile
                 raise
 

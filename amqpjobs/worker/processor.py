@@ -1,4 +1,4 @@
-"""The slots: each takes a job, runs it, and hands what is to be recorded to the recorder."""
+"""The slots: a job that came is begun when one is free, and what is to be recorded of it goes to the recorder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from amqpjobs.clock import Clock
 from amqpjobs.model import reading
 from amqpjobs.model.messages import Job, Unreadable
 from amqpjobs.worker.context import JobContext
-from amqpjobs.worker.executor import Executor, Run
+from amqpjobs.worker.executor import Ended, Executor, Run
 from amqpjobs.worker.fetch import Fetcher
-from amqpjobs.worker.ledger import Ledger, Work
+from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.report import Reporter
 from amqpjobs.worker.subscription import Delivery
@@ -23,7 +23,10 @@ log = logging.getLogger("amqpjobs.worker")
 
 
 class Processor:
-    """`concurrency` slots. A slot runs one job at a time, and never a second while the first still runs."""
+    """`concurrency` slots. A slot runs one job at a time, and never a second while the first still runs.
+
+    A slot is a count and no task: a task, a lock or a future for each step of each job would cost more than the job.
+    """
 
     def __init__(
         self,
@@ -43,12 +46,13 @@ class Processor:
         self._reporter = reporter
         self._concurrency = concurrency
         self._clock = clock
-        self._slots: set[asyncio.Task[None]] = set()
-        self._idle: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self._open = False
+        self._pumping = False
+        self._idle = asyncio.Event()
         self._hurry = asyncio.Event()
-        self.runs: dict[Run, Work] = {}
+        self.runs: set[Run] = set()
         self._cancelled: Mapping[str, float] = {}
+        fetcher.on_job = recorder.on_room = self.pump
 
     def cancel(self, jids: Mapping[str, float]) -> None:
         """From now on jobs with these jids are not run; those that run are asked to stop."""
@@ -57,19 +61,28 @@ class Processor:
             if run.job.jid in jids:
                 run.cancel()
 
-    async def start(self) -> None:
-        """Start the slots; safe to repeat."""
-        self._stopping = False
-        while len(self._slots) < self._concurrency:
-            slot = asyncio.create_task(self._slot(), name=f"slot {len(self._slots)}")
-            self._slots.add(slot)
-            slot.add_done_callback(self._slots.discard)
+    def start(self) -> None:
+        """Begin jobs; safe to repeat."""
+        self._open = True
+        self.pump()
+
+    def pump(self) -> None:
+        """Begin what came, as far as there are slots, and room for its records."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._open and len(self.runs) < self._concurrency and self._recorder.room:
+                delivery = self._fetcher.next()
+                if delivery is None:
+                    break
+                self._begin(delivery)
+        finally:
+            self._pumping = False
 
     async def finish(self, timeout: float) -> int:
         """Begin nothing more and let what runs finish, at most `timeout` seconds; how many jobs are left running."""
-        self._stopping = True
-        for slot in list(self._idle):
-            slot.cancel()
+        self._open = False
         ended = asyncio.create_task(self._all_ended())
         hurried = asyncio.create_task(self._hurry.wait())
         await asyncio.wait([ended, hurried], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -86,60 +99,67 @@ class Processor:
 
         Given back last: nobody should begin a job whose first run still cleans up.
         """
-        left = list(self.runs.items())
-        for run, _ in left:
+        left = list(self.runs)
+        for run in left:
             run.interrupt()
-        if self._slots:
-            await asyncio.wait(list(self._slots), timeout=grace)
-        for _, work in left:
-            self._ledger.give_back(work)
+        ended = asyncio.create_task(self._all_ended())
+        await asyncio.wait([ended], timeout=grace)
+        ended.cancel()
+        for run in left:
+            self._ledger.give_back(run.delivery)
         return len(left)
 
     async def _all_ended(self) -> None:
-        if self._slots:
-            await asyncio.wait(list(self._slots))
+        while self.runs:
+            self._idle.clear()
+            await self._idle.wait()
 
-    async def _slot(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        while not self._stopping:
-            self._idle.add(task)
-            await self._recorder.room.wait()
-            delivery = await self._fetcher.take()
-            self._idle.discard(task)
-            try:
-                await self._process(delivery)
-            except Exception:  # a fault of ours: the job stays unacknowledged, the slot must go on
-                log.exception("a job from queue %s could not be handled; it stays with the broker", delivery.queue)
+    def _begin(self, delivery: Delivery) -> None:
+        try:
+            self._take(delivery)
+        except Exception:  # a fault of ours: the job stays unacknowledged, the others must go on
+            log.exception("a job from queue %s could not be handled; it stays with the broker", delivery.queue)
 
-    async def _process(self, delivery: Delivery) -> None:
-        incoming = delivery.incoming
-        work = self._ledger.begin(delivery)
-        job = reading.read_job(
-            incoming.body, queue=delivery.queue, jid=secrets.token_hex(12), message_id=incoming.properties.message_id
-        )
+    def _take(self, delivery: Delivery) -> None:
+        self._ledger.begin(delivery)
+        job = _read(delivery)
         now = self._clock.wall()
         if isinstance(job, Unreadable):
-            self._recorder.record(work, self._reporter.unreadable(job, delivery.queue, now))
+            self._recorder.record(delivery, self._reporter.unreadable(job, delivery.queue, now))
         elif self._cancelled and job.jid in self._cancelled:
-            self._recorder.record(work, self._reporter.cancelled(job, now))
-        elif _expired(job, now):
-            self._recorder.record(work, self._reporter.expired(job, now))
+            self._recorder.record(delivery, self._reporter.cancelled(job, now))
+        elif job.expires_in is not None and _expired(job, now):
+            self._recorder.record(delivery, self._reporter.expired(job, now))
         else:
-            await self._run(work, job, now)
+            run = Run(job, _context(job, now), delivery, self._ended)
+            self.runs.add(run)
+            self._executor.start(run)
 
-    async def _run(self, work: Work, job: Job, now: float) -> None:
-        run = Run(job, _context(job, now))
-        self.runs[run] = work
+    def _ended(self, run: Run, ended: Ended) -> None:
+        self.runs.discard(run)
+        if not self.runs:
+            self._idle.set()
         try:
-            ended = await self._executor.execute(run)
-        finally:
-            del self.runs[run]
+            self._record(run, ended)
+        except Exception:  # see _begin
+            log.exception("%s could not be recorded; it stays with the broker", run.job.cls)
+        self.pump()
+
+    def _record(self, run: Run, ended: Ended) -> None:
         if run.interrupted:  # given back already, or about to be by the closing channel: no try was counted
             return
-        properties = work.delivery.incoming.properties
+        properties = run.delivery.incoming.properties
         jitter = random.random()  # noqa: S311
-        self._recorder.record(work, self._reporter.ended(run, ended, properties, self._clock.wall(), jitter))
+        self._recorder.record(run.delivery, self._reporter.ended(run, ended, properties, self._clock.wall(), jitter))
+
+
+def _read(delivery: Delivery) -> Job | Unreadable:
+    incoming = delivery.incoming
+    named = incoming.properties.message_id
+    job = reading.read_job(incoming.body, queue=delivery.queue, jid="", message_id=named)
+    if job.jid:
+        return job
+    return reading.read_job(incoming.body, queue=delivery.queue, jid=secrets.token_hex(12), message_id=named)
 
 
 def _expired(job: Job, now: float) -> bool:
@@ -150,13 +170,13 @@ def _expired(job: Job, now: float) -> bool:
 
 def _context(job: Job, now: float) -> JobContext:
     return JobContext(
-        jid=job.jid,
-        name=job.cls,
-        queue=job.queue,
-        attempt=job.retry_count + 1,
-        retries_left=max(0, job.retry - job.retry_count),
-        enqueued_at=job.enqueued_at,
-        started_at=now,
-        tags=tuple(job.tags),
-        meta=job.meta or {},
+        job.jid,
+        job.cls,
+        job.queue,
+        job.retry_count + 1,
+        max(0, job.retry - job.retry_count),
+        job.enqueued_at,
+        now,
+        tuple(job.tags),
+        job.meta or {},
     )

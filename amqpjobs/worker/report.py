@@ -51,7 +51,7 @@ class Reporter:
             log.info("%s snoozed for %g s", run.job.cls, ended.snooze, extra=extra)
             return [self._snoozed(run.job, ended.snooze, properties, now)]
         if ended.failure is None:
-            log.debug("%s done in %.1f ms", run.job.cls, run.duration_ms, extra=extra)
+            log.debug("%s done in %.1f ms", run.job.cls, 1000 * run.passed, extra=extra)
             return [self._metric(run, None, "success")]
         outcome = outcomes.failed(
             run.job,
@@ -96,7 +96,7 @@ class Reporter:
             run.job,
             status=status,
             started_at=run.context.started_at,
-            duration_ms=round(run.duration_ms, 3),
+            duration_ms=round(1000 * run.passed, 3),
             worker=self._worker,
             error_class=error_class,
             code_version=self._code_version,

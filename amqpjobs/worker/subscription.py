@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from amqpjobs.streams.port import Consumer, Incoming
 
@@ -83,13 +82,24 @@ class Subscription:
             self.emptied.set()
 
 
-@dataclass(slots=True, eq=False)
 class Delivery:
-    """One message as it came, good for one ack on the subscription that brought it."""
+    """One job in this process: the message as it came, and the subscription that it is acknowledged on.
 
-    incoming: Incoming
-    queue: str
-    source: Subscription
+    `written`: all that must be recorded of it is confirmed.
+    """
+
+    __slots__ = ("incoming", "queue", "source", "written")
+
+    def __init__(self, incoming: Incoming, queue: str, source: Subscription) -> None:
+        self.incoming = incoming
+        self.queue = queue
+        self.source = source
+        self.written = False
+
+    def came_again(self, copy: Delivery) -> None:
+        """The broker took the message back with its channel, and delivered this copy: it is settled in its place."""
+        self.incoming = copy.incoming
+        self.source = copy.source
 
     @property
     def lost(self) -> bool:

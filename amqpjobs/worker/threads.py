@@ -10,32 +10,35 @@ import asyncio
 import contextvars
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-_Call = tuple[Callable[[], Any], contextvars.Context, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+_Call = tuple[Callable[[], Any], contextvars.Context, Callable[[Any], None]]
 
 
 class ThreadPool:
-    """Up to `size` daemon threads, started as needed. `run` never raises what the call raises: calls return values."""
+    """Up to `size` daemon threads, started as needed; for one event loop."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._returned: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._threads: list[threading.Thread] = []
         self._busy = 0
-        self._lock = threading.Lock()
+        self._woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, call: Callable[[], Any], context: contextvars.Context) -> asyncio.Future[Any]:
-        """Run `call`, which must not raise, in a thread within `context`; the future ends with its value."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._calls.put((call, context, loop, future))
-        with self._lock:
-            self._busy += 1
-            if len(self._threads) < min(self._busy, self._size):
-                self._spawn()
-        return future
+    def submit(self, call: Callable[[], Any], context: contextvars.Context, done: Callable[[Any], None]) -> None:
+        """Run `call`, which must not raise, in a thread within `context`; then call `done` with its value on the loop.
+
+        To be called on the loop.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._calls.put((call, context, done))
+        self._busy += 1
+        if len(self._threads) < min(self._busy, self._size):
+            self._spawn()
 
     def close(self) -> None:
         """Let the threads end once what they run has ended; does not wait."""
@@ -49,21 +52,23 @@ class ThreadPool:
 
     def _work(self) -> None:
         while (item := self._calls.get()) is not None:
-            call, context, loop, future = item
-            result = context.run(call)
-            with self._lock:
-                self._busy -= 1
-            _deliver(loop, future, result)
-            del item, call, context, future, result
+            call, context, done = item
+            self._returned.append((done, context.run(call)))
+            if not self._woken:  # one wake-up for all that return meanwhile: each costs a system call
+                self._woken = True
+                self._wake()
+            del item, call, context, done
 
+    def _wake(self) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:  # the loop is closed: the worker has stopped without this job
+            return
 
-def _deliver(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(_settle, future, result)
-    except RuntimeError:  # the loop is closed: the worker has stopped without this job
-        return
-
-
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
+    def _settle(self) -> None:
+        self._woken = False  # first: what returns from here on wakes the loop again
+        while self._returned:
+            done, value = self._returned.popleft()
+            self._busy -= 1
+            done(value)

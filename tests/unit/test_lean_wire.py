@@ -3,7 +3,9 @@ what is no AMQP is a BadFrame and nothing else."""
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+import asyncio
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from pamqp import commands, header
 from pamqp import frame as pamqp_frame
 
 from amqpjobs.streams.lean import wire
+from amqpjobs.streams.lean.consumer import LeanConsumer
+from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import BadFrame, Parser
-from amqpjobs.streams.port import Properties, Scalar
+from amqpjobs.streams.port import Incoming, Properties, Scalar
 
 
 @dataclass
@@ -53,7 +57,7 @@ properties = st.builds(
 
 def _nothing_empty(known: Properties) -> bool:
     """pamqp does not write what is empty or 0."""
-    return "" not in (each for each in astuple(known) if isinstance(each, str)) and known.priority != 0
+    return "" not in (each for each in known if isinstance(each, str)) and known.priority != 0
 
 
 def delivery(tag: int, body: bytes, known: Properties, channel: int = 3) -> bytes:
@@ -109,6 +113,53 @@ def test_frames_cut_at_every_byte_are_the_same_frames() -> None:
     for cut in range(len(data) + 1):
         assert parsed(data[:cut], data[cut:]) == whole
     assert parsed(*(data[n : n + 1] for n in range(len(data)))) == whole
+
+
+def consumed(*pieces: bytes, limit: int = 131_072) -> list[Incoming]:
+    """What a consumer on channel 3 makes of these bytes."""
+
+    async def consume() -> list[Incoming]:
+        socket, got = Socket(), list[Incoming]()
+        consumer = LeanConsumer(socket, 3, got.append, answers_cancel=False)
+        consumer._release_early()
+        socket.parser.limit = limit
+        for piece in pieces:
+            socket.parser.feed(piece)
+        return got
+
+    return asyncio.run(consume())
+
+
+batches = st.lists(st.tuples(st.binary(min_size=1, max_size=40), properties, st.integers(3, 4)), max_size=4)
+
+
+@given(batch=batches, cuts=st.lists(st.integers(0, 1000), max_size=4))
+def test_deliveries_are_the_same_read_whole_and_frame_by_frame(
+    batch: list[tuple[bytes, Properties, int]], cuts: list[int]
+) -> None:
+    data = b"".join(delivery(n, body, known, channel) for n, (body, known, channel) in enumerate(batch, 1))
+    data += delivery(9, b"{}", Properties("an id")) + delivery(10, b"[]", Properties(headers={"x-stream-offset": 7}))
+    piece_by_piece = consumed(*(data[at : at + 1] for at in range(len(data))))
+    assert len(piece_by_piece) == 2 + sum(channel == 3 for _, _, channel in batch)
+    assert consumed(data) == piece_by_piece
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    assert consumed(*(data[a:b] for a, b in pairwise(edges))) == piece_by_piece
+    assert [(each.tag, each.body) for each in piece_by_piece][-1] == (10, b"[]")
+
+
+@given(data=st.data())
+def test_a_delivery_with_a_wrong_byte_is_the_same_error_or_message_both_ways(data: st.DataObject) -> None:
+    raw = bytearray(delivery(1, b"12345", Properties("id", headers={"a": 1})) + delivery(2, b"678", Properties("id")))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    whole = _outcome(bytes(raw))
+    assert whole == _outcome(*(bytes(raw[at : at + 1]) for at in range(len(raw)))) or whole == "BadFrame"
+
+
+def _outcome(*pieces: bytes) -> object:
+    try:
+        return consumed(*pieces)
+    except BadFrame:
+        return "BadFrame"
 
 
 def test_a_stream_offset_alone_and_among_other_headers() -> None:

@@ -124,13 +124,15 @@ class BaseChannel:
 
     # Frames.
 
-    def frame(self, kind: int, buffer: bytes, start: int, end: int) -> None:
-        """One frame of this channel."""
+    def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
+        """One frame of this channel; see `wire.Sink`."""
         if kind == METHOD:
             code = METHOD_ID.unpack_from(buffer, start)[0]
             if not self.fast(code, buffer, start + METHOD_ID.size, end):
                 self._method(unmarshal(kind, self._number, buffer, start, end))
         elif kind == HEADER:
+            if self._header is not None:
+                raise BadFrame("a message that was cut off by the next")
             self._header = read_header(buffer, start, end)
             self._missing = self._header.size
             if not self._missing:
@@ -139,6 +141,7 @@ class BaseChannel:
             self._body(buffer[start:end])
         else:
             raise BadFrame(f"a frame of kind {kind}")
+        return None
 
     def fast(self, code: int, buffer: bytes, at: int, end: int) -> bool:
         """For subclasses: take a method that comes per message; False for any other."""

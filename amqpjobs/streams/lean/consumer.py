@@ -13,8 +13,21 @@ from amqpjobs.streams.errors import BrokerError, ConsumerCancelled
 from amqpjobs.streams.lean.channel import BaseChannel
 from amqpjobs.streams.lean.life import Life
 from amqpjobs.streams.lean.socket import Socket
-from amqpjobs.streams.lean.wire import DELIVER, BadFrame, Deliver, Header, read_deliver, write_ack, write_nack
+from amqpjobs.streams.lean.wire import (
+    DELIVER,
+    METHOD,
+    METHOD_ID,
+    BadFrame,
+    Deliver,
+    Deliveries,
+    Header,
+    read_deliver,
+    write_ack,
+    write_nack,
+)
 from amqpjobs.streams.port import Handler, Incoming
+
+_DELIVER = METHOD_ID.pack(DELIVER)
 
 log = logging.getLogger("amqpjobs.streams")
 
@@ -30,6 +43,7 @@ class LeanConsumer(BaseChannel):
         self._deliver: Deliver | None = None
         self._early: list[Incoming] | None = []
         self._tag = ""
+        self._deliveries = Deliveries(number)
 
     @property
     def lost(self) -> asyncio.Future[None]:
@@ -61,6 +75,15 @@ class LeanConsumer(BaseChannel):
         await self.call(commands.Basic.Cancel(self._tag, False), commands.Basic.CancelOk)
         self._subscription.end()
 
+    def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
+        """A whole delivery where it is there; else one frame."""
+        if kind == METHOD and self._header is None and buffer.startswith(_DELIVER, start):
+            whole = self._deliveries.read(buffer, start, end, self._socket.parser.limit)
+            if whole is not None:
+                self._take(whole[0])
+                return whole[1]
+        return super().frame(kind, buffer, start, end)
+
     def fast(self, code: int, buffer: bytes, at: int, end: int) -> bool:
         """Deliveries."""
         if code != DELIVER:
@@ -82,6 +105,9 @@ class LeanConsumer(BaseChannel):
             header.properties,
             header.offset,
         )
+        self._take(incoming)
+
+    def _take(self, incoming: Incoming) -> None:
         if self._early is not None:
             self._early.append(incoming)
         else:

@@ -23,8 +23,8 @@ HIGH_WATER = 4 * 1024 * 1024
 class Channel(Protocol):
     """Takes the frames of one channel."""
 
-    def frame(self, kind: int, buffer: bytes, start: int, end: int) -> None:
-        """One frame; may raise BadFrame."""
+    def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
+        """One frame, or more: see `wire.Sink`."""
         ...
 
     def end(self, reason: BrokerError | None) -> None:
@@ -92,11 +92,12 @@ class Socket(asyncio.Protocol):
         """Wait until the kernel takes bytes again, or the socket is gone."""
         await self._drained.wait()
 
-    def frame(self, kind: int, channel: int, buffer: bytes, start: int, end: int) -> None:
+    def frame(self, kind: int, channel: int, buffer: bytes, start: int, end: int) -> int | None:
         """One frame for whoever has the channel; a closed channel's last frames are dropped."""
         taker = self.channels.get(channel)
         if taker is not None and kind != HEARTBEAT:
-            taker.frame(kind, buffer, start, end)
+            return taker.frame(kind, buffer, start, end)
+        return None
 
     def write(self, data: bytes) -> None:
         """Send with everything else of this turn of the loop, in one system call."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pamqp import decode, encode
 
-from amqpjobs.streams.port import Properties, Scalar
+from amqpjobs.streams.port import NO_HEADERS, Incoming, Properties, Scalar
 
 FRAME = struct.Struct(">BHI")
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
@@ -26,6 +26,8 @@ _CONTENT = struct.Struct(">BHIHHQ")  # a header frame up to the properties
 _BODY_AFTER = struct.Struct(">BBHI")  # the end of a header frame and the start of a body's
 _ACK = struct.Struct(">BHIIQBB")
 _BASIC = 60
+MOST_PLACES = 1000
+"""Exchanges and routing keys remembered by a consumer."""
 _PERSISTENT = 2
 
 OFFSET_HEADER = "x-stream-offset"
@@ -50,8 +52,11 @@ class BadFrame(Exception):
 class Sink(Protocol):
     """Takes frames."""
 
-    def frame(self, kind: int, channel: int, buffer: bytes, start: int, end: int) -> None:
-        """One frame whose payload is `buffer[start:end]`; may raise BadFrame."""
+    def frame(self, kind: int, channel: int, buffer: bytes, start: int, end: int) -> int | None:
+        """One frame whose payload is `buffer[start:end]`; may raise BadFrame.
+
+        Who took the frames behind it too says where the next one begins.
+        """
         ...
 
 
@@ -78,8 +83,7 @@ class Parser:
                     break
                 if buffer[end] != END:
                     raise BadFrame("a frame that does not end where it says")
-                take(kind, channel, buffer, at + FRAME.size, end)
-                at = end + 1
+                at = take(kind, channel, buffer, at + FRAME.size, end) or end + 1
         except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
             raise BadFrame(f"a frame that cannot be read: {error}") from None
         self._rest = buffer[at:]
@@ -125,9 +129,6 @@ class Header(NamedTuple):
     size: int
     properties: Properties
     offset: int | None
-
-
-NO_HEADERS: Mapping[str, Scalar] = {}
 
 
 def read_header(buffer: bytes, start: int, end: int) -> Header:
@@ -178,6 +179,64 @@ def _read_table(buffer: bytes, at: int, end: int) -> tuple[Mapping[str, Scalar],
             scalars[str(name)] = value
     offset = scalars.pop(OFFSET_HEADER, None)
     return scalars, offset if isinstance(offset, int) else None, stop
+
+
+_JSON_WITH_ID = b"\x90\x80\x10application/json\x02"
+"""The properties of most jobs as far as they are the same: content type and delivery mode; their id follows."""
+
+
+class Deliveries:
+    """Reads whole deliveries of one channel, where all of their frames are there already.
+
+    Most are: doing without three calls, a state and a table of properties for each makes half of what it costs.
+    """
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        self._places: dict[bytes, tuple[str, str]] = {}
+
+    def read(self, buffer: bytes, start: int, end: int, limit: int) -> tuple[Incoming, int] | None:
+        """The delivery whose method frame has the payload `buffer[start:end]`, and where the next frame begins.
+
+        None where its frames are not all there, or not what they mostly are: then they are read one by one, and what is
+        wrong with them is found. `limit` is the largest payload that was agreed.
+        """
+        head = end + 1
+        if len(buffer) < head + _HEADER_START.size:
+            return None
+        kind, channel, size, _, _, length, _ = _HEADER_START.unpack_from(buffer, head)
+        properties = head + _HEADER_START.size - 2  # the flags are the properties' first two bytes
+        foot = head + FRAME.size + size
+        body = foot + 1 + FRAME.size
+        stop = body + length
+        if kind != HEADER or channel != self._channel or not 0 < length <= limit or len(buffer) <= stop:
+            return None
+        if FRAME.unpack_from(buffer, foot + 1) != (BODY, channel, length) or buffer[foot] != END or buffer[stop] != END:
+            return None
+        found, offset = self._properties(buffer, head + FRAME.size, properties, foot)
+        at = start + METHOD_ID.size + 1 + buffer[start + METHOD_ID.size]
+        tag, redelivered = TAG_AND_BIT.unpack_from(buffer, at)
+        exchange, key = self._place(buffer, at + TAG_AND_BIT.size, end)
+        return Incoming(buffer[body:stop], tag, exchange, key, redelivered & 1 == 1, found, offset), stop + 1
+
+    def _properties(self, buffer: bytes, start: int, properties: int, end: int) -> tuple[Properties, int | None]:
+        if buffer.startswith(_JSON_WITH_ID, properties):
+            at = properties + len(_JSON_WITH_ID)
+            if at + 1 + buffer[at] == end:
+                return Properties(buffer[at + 1 : end].decode("utf-8", "replace")), None
+        header = read_header(buffer, start, end)
+        return header.properties, header.offset
+
+    def _place(self, buffer: bytes, at: int, end: int) -> tuple[str, str]:
+        """Exchange and routing key, which are mostly the same as before."""
+        raw = buffer[at:end]
+        found = self._places.get(raw)
+        if found is None:
+            exchange, at = short_text(buffer, at, end)
+            found = exchange, short_text(buffer, at, end)[0]
+            if len(self._places) < MOST_PLACES:
+                self._places[raw] = found
+        return found
 
 
 def write_ack(channel: int, tag: int, *, multiple: bool) -> bytes:

@@ -22,6 +22,7 @@ METHOD_ID = struct.Struct(">I")
 TAG_AND_BIT = struct.Struct(">QB")
 
 _HEADER = struct.Struct(">HHQH")  # class, weight, body size, property flags
+_WHOLE_HEADER = struct.Struct(">BHIHHQH")  # the frame's own header before that
 _CONTENT = struct.Struct(">BHIHHQ")  # a header frame up to the properties
 _BODY_AFTER = struct.Struct(">BBHI")  # the end of a header frame and the start of a body's
 _ACK = struct.Struct(">BHIIQBB")
@@ -202,10 +203,10 @@ class Deliveries:
         wrong with them is found. `limit` is the largest payload that was agreed.
         """
         head = end + 1
-        if len(buffer) < head + _HEADER_START.size:
+        if len(buffer) < head + _WHOLE_HEADER.size:
             return None
-        kind, channel, size, _, _, length, _ = _HEADER_START.unpack_from(buffer, head)
-        properties = head + _HEADER_START.size - 2  # the flags are the properties' first two bytes
+        kind, channel, size, _, _, length, _ = _WHOLE_HEADER.unpack_from(buffer, head)
+        properties = head + _WHOLE_HEADER.size - 2  # the flags are the properties' first two bytes
         foot = head + FRAME.size + size
         body = foot + 1 + FRAME.size
         stop = body + length

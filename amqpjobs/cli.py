@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amqpjobs import __version__, operate
+from amqpjobs import __version__, acting, operate
 
 if TYPE_CHECKING:
     from amqpjobs.payload import EnqueueOptions
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, line in _MODULES.items():
         commands.add_parser(name, help=line, add_help=False)
     operate.add_commands(commands, _operate)
+    acting.add_commands(commands, _act, duration=_duration, instant=_instant)
     _add_inspect(commands)
     setup = commands.add_parser("setup", help="declare exchanges, queues and streams on the broker")
     setup.add_argument("queues", nargs="*", metavar="QUEUE", help="job queues to declare (default: default)")
@@ -183,22 +184,42 @@ def _operate(options: argparse.Namespace) -> int:
         raise _Failed(str(error)) from None
 
 
+def _act(options: argparse.Namespace) -> int:
+    from amqpjobs.streams.errors import BrokerError  # noqa: PLC0415 - see the module's docstring
+    from amqpjobs.streams.state import NoStateFolder  # noqa: PLC0415 - see the module's docstring
+
+    try:
+        return acting.run(options)
+    except BrokerError as error:
+        raise _Failed(_worded(error)) from None
+    except (ValueError, NoStateFolder, acting.CannotAct) as error:
+        raise _Failed(str(error)) from None
+
+
 def _add_inspect(commands: Any) -> None:
     inspect = commands.add_parser("inspect", help="show what is in queues and streams now; reads only")
     inspect.add_argument("what", choices=["queues", "scheduled", "retries", "dead", "processes"])
     inspect.add_argument("--json", action="store_true", help="as one JSON object: total and items")
     inspect.add_argument("--limit", type=_count, default=20, metavar="N", help="so many at most (default: 20)")
     inspect.set_defaults(run=_inspect)
+    line = "who ordered what, for which jobs, and what became of it; the newest first"
+    audit = commands.add_parser("audit", help=line, description=line)
+    audit.add_argument("--json", action="store_true", help="as one JSON object: total and items")
+    audit.add_argument("--limit", type=_count, default=20, metavar="N", help="so many at most (default: 20)")
+    audit.set_defaults(run=_inspect, what="audit")
 
 
 def _inspect(options: argparse.Namespace) -> int:
     from amqpjobs import inspection  # noqa: PLC0415 - see the module's docstring
     from amqpjobs.streams.errors import BrokerError  # noqa: PLC0415 - see the module's docstring
+    from amqpjobs.streams.state import NoStateFolder  # noqa: PLC0415 - see the module's docstring
 
     try:
         return inspection.run(options)
     except BrokerError as error:
         raise _Failed(_worded(error)) from None
+    except NoStateFolder as error:
+        raise _Failed(str(error)) from None
 
 
 def _count(text: str) -> int:

@@ -46,7 +46,7 @@ class Client:
         self._link = Link(self.settings, "client", self._clock)
         self._sender = Sender(self._link, clock=self._clock)
         self._scheduled = Appender(self._link, names.SCHEDULED, clock=self._clock)
-        self._orders = Orders(self._link, by="client", clock=self._clock)
+        self._orders = Orders(self._link, by="client", via="client", clock=self._clock)
 
     async def __aenter__(self) -> Self:
         await self.start()

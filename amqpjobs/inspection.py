@@ -8,7 +8,7 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,12 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.model import names, reading, text
 from amqpjobs.model.messages import Heartbeat
 from amqpjobs.model.processes import GONE_AFTER, Process, Processes
+from amqpjobs.sets import desk, followed, linked
 from amqpjobs.settings import Settings, load
 from amqpjobs.streams import inspect
+from amqpjobs.streams.audit_store import Action
 from amqpjobs.streams.controls_view import ControlsView
 from amqpjobs.streams.errors import NotFound
-from amqpjobs.streams.follow import Follower, View
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import FromTime, Incoming
 from amqpjobs.streams.sqlite_store import Row
@@ -29,6 +30,9 @@ from amqpjobs.streams.views import DelayedView
 
 SILENCE = 0.5
 """Seconds without a heartbeat after which all that the stream holds was read."""
+
+SOME_JOBS = 5
+"""Jobs that an action of the audit is shown with."""
 
 _ORDER = {names.SCHEDULED: "due", names.RETRIES: "due", names.DEAD: "-at"}
 
@@ -84,7 +88,7 @@ def delayed(stream: str) -> Callable[[Settings, int], Coroutine[Any, Any, Found]
             async with _linked(settings) as link:
                 view = DelayedView(Path(folder), stream)
                 try:
-                    async with _followed(link, view, stream) as follower:
+                    async with followed(link, view, stream) as follower:
                         count = await follower.query(view.count)
                         rows = await follower.query(lambda: view.page(limit, sort=_ORDER[stream]))
                 finally:
@@ -94,7 +98,17 @@ def delayed(stream: str) -> Callable[[Settings, int], Coroutine[Any, Any, Found]
     return look
 
 
+async def audit(settings: Settings, limit: int) -> Found:
+    """What operators did, the newest first."""
+    async with desk(settings, ()) as it:
+        store, reader = it.record
+        total, actions = await reader.query(lambda: (store.count(), store.page(limit)))
+        jobs = [await reader.query(lambda a=each: store.jobs(a.action, SOME_JOBS)) for each in actions]  # type: ignore[misc]
+    return Found(total, [_action(each, found) for each, found in zip(actions, jobs, strict=True)])
+
+
 _LOOKS = {
+    "audit": audit,
     "queues": queues,
     "scheduled": delayed(names.SCHEDULED),
     "retries": delayed(names.RETRIES),
@@ -113,39 +127,14 @@ def table(items: Sequence[dict[str, Any]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-@contextlib.asynccontextmanager
-async def _linked(settings: Settings) -> AsyncIterator[Link]:
-    link = Link(settings, "inspect", SystemClock(), fatal_first=True)
-    await link.start()
-    try:
-        yield link
-    finally:
-        await link.stop()
-
-
-@contextlib.asynccontextmanager
-async def _followed(link: Link, view: View, stream: str) -> AsyncIterator[Follower]:
-    """A follower that has reached the tail. Raises NotFound where there is no such stream: this only reads."""
-    connection = await link.connection()
-    if await connection.passive(stream) is None:
-        raise NotFound(f"there is no stream {stream}: `amqpjobs setup` declares it")
-    follower = Follower(link, view, stream, clock=link.clock)
-    await follower.start()
-    try:
-        while not follower.caught_up:
-            if follower.trouble is not None:
-                raise NotFound(follower.trouble)
-            with contextlib.suppress(TimeoutError):
-                await follower.wait_caught_up(0.2)
-        yield follower
-    finally:
-        await follower.stop()
+def _linked(settings: Settings) -> contextlib.AbstractAsyncContextManager[Link]:
+    return linked(settings, "inspect", SystemClock())
 
 
 async def _paused(link: Link) -> frozenset[str]:
     view = ControlsView()
     try:
-        async with _followed(link, view, names.CONTROLS):
+        async with followed(link, view, names.CONTROLS):
             return view.log.controls.paused
     except NotFound:
         return frozenset()
@@ -188,6 +177,23 @@ def _process(beat: Heartbeat, now: float) -> dict[str, Any]:
         "started": _time(beat.boot_at),
         "last_beat": "" if beat.beat is None else f"{max(0.0, now - beat.beat):.0f} s ago",
         "version": beat.version,
+    }
+
+
+def _action(action: Action, jobs: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
+    return {
+        "at": _time(action.at),
+        "by": action.by,
+        "via": action.via,
+        "what": action.op,
+        "in": action.place,
+        "where": action.where,
+        "jobs": action.jobs,
+        "done": action.done,
+        "not_found": action.not_found,
+        "conflict": action.conflict,
+        "which": [jid for jid, _ in jobs],
+        "action": action.action,
     }
 
 

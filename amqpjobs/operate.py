@@ -55,7 +55,7 @@ async def _order(settings: Any, options: argparse.Namespace) -> None:
     clock = SystemClock()
     link = Link(settings, f"{options.order} from the shell", clock, fatal_first=True)
     await link.start()
-    orders = Orders(link, by=_user(), clock=clock)
+    orders = Orders(link, by=user(), via="cli", clock=clock)
     try:
         match options.order:
             case "pause":
@@ -88,7 +88,8 @@ def _said(options: argparse.Namespace) -> str:
             return "\n".join(f"cancelled {jid}" for jid in options.jids)
 
 
-def _user() -> str:
+def user() -> str:
+    """Who is at the shell."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name

@@ -1,4 +1,7 @@
-"""What operators and clients ask of all workers: appended to the streams, obeyed by whoever reads them."""
+"""What operators and clients ask of all workers: appended to the streams, obeyed by whoever reads them.
+
+Each order is put on record in `audit` first: whoever dies in between leaves a record, never an order without one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import secrets
 from collections.abc import Sequence
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import control, controls, names, text
+from amqpjobs.model import audit, control, controls, names, text
+from amqpjobs.model.audit import Ordered, Touched
 from amqpjobs.model.protocol import Command, Op, Target
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.link import Link
@@ -19,31 +23,42 @@ WAITING = (names.SCHEDULED, names.RETRIES)
 class Orders:
     """Appends orders on a started link; each call returns once the broker has confirmed it.
 
-    `by` names for people who ordered. Raises ValueError for a name that cannot be, and BrokerError.
+    `by` names for people who ordered, `via` from where ("cli", "client"). Raises ValueError for a name that cannot
+    be, and BrokerError.
     """
 
-    def __init__(self, link: Link, *, by: str, clock: Clock) -> None:
+    def __init__(self, link: Link, *, by: str, via: str, clock: Clock) -> None:
         self._by = by
+        self._via = via
         self._clock = clock
         self._timeout = link.settings.publish_timeout
+        self._audit = Appender(link, names.AUDIT, clock=clock)
         self._controls = Appender(link, names.CONTROLS, clock=clock)
         self._waiting = [Appender(link, stream, clock=clock) for stream in WAITING]
 
     async def pause(self, queue: str) -> None:
         """No worker starts a job of this queue until it is resumed."""
-        await self._say(controls.write_pause(_queue(queue), by=self._by, at=self._clock.wall()))
+        entry = controls.write_pause(_queue(queue), by=self._by, at=self._clock.wall())
+        await self._record("pause", queue)
+        await self._say(entry)
 
     async def resume(self, queue: str) -> None:
         """Jobs of this queue are started again."""
-        await self._say(controls.write_resume(_queue(queue), by=self._by, at=self._clock.wall()))
+        entry = controls.write_resume(_queue(queue), by=self._by, at=self._clock.wall())
+        await self._record("resume", queue)
+        await self._say(entry)
 
     async def quiet(self, process: str) -> None:
         """A process (nonce, `hostname:pid:tag`, or `*` for all that run now) takes no more jobs."""
-        await self._say(controls.write_order("quiet", _name(process), by=self._by, at=self._clock.wall()))
+        entry = controls.write_order("quiet", _name(process), by=self._by, at=self._clock.wall())
+        await self._record("quiet", process)
+        await self._say(entry)
 
     async def stop(self, process: str) -> None:
         """A process (nonce, `hostname:pid:tag`, or `*` for all that run now) stops as by TERM."""
-        await self._say(controls.write_order("stop", _name(process), by=self._by, at=self._clock.wall()))
+        entry = controls.write_order("stop", _name(process), by=self._by, at=self._clock.wall())
+        await self._record("stop", process)
+        await self._say(entry)
 
     async def cancel(self, jids: Sequence[str]) -> None:
         """Jobs that wait for a time are deleted, those in queues are not run, those that run are asked to stop.
@@ -55,6 +70,7 @@ class Orders:
         if not jids:
             return
         now = self._clock.wall()
+        await self._record("cancel", names.CONTROLS, jids)
         await self._say(*(controls.write_cancel(jid, by=self._by, at=now) for jid in jids))
         command = Command(
             uuid=secrets.token_hex(16),
@@ -68,8 +84,24 @@ class Orders:
 
     async def close(self) -> None:
         """Close the channels; safe to repeat."""
-        for appender in (self._controls, *self._waiting):
+        for appender in (self._audit, self._controls, *self._waiting):
             await appender.close()
+
+    async def _record(self, op: str, place: str, jids: Sequence[str] = ()) -> None:
+        name = secrets.token_hex(8)
+        entry = audit.write_ordered(
+            Ordered(
+                action=name,
+                command=name,
+                op=op,
+                place=place,
+                by=self._by,
+                via=self._via,
+                at=self._clock.wall(),
+                jobs=tuple(map(Touched, jids)),
+            )
+        )
+        await self._audit.append([text.dump(entry)], timeout=self._timeout)
 
     async def _say(self, *entries: dict[str, object]) -> None:
         await self._controls.append([text.dump(entry) for entry in entries], timeout=self._timeout)

@@ -19,13 +19,15 @@ from pydantic_settings import (
 from amqpjobs.addresses import redact as redact  # noqa: PLC0414 - asked for here by all who show `url`
 from amqpjobs.model import names
 
+_AGE = r"^[1-9][0-9]*[YMDhms]$"
+
 
 class StreamLimits(BaseModel):
     """How long and how much a stream keeps. `max_age` is the broker's notation: `N[YMDhms]`."""
 
     model_config = ConfigDict(extra="forbid")
 
-    max_age: str = Field(pattern=r"^[1-9][0-9]*[YMDhms]$")
+    max_age: str = Field(pattern=_AGE)
     max_bytes: int = Field(ge=4096)
     segment_bytes: int = Field(default=64_000_000, ge=1024)
 
@@ -93,6 +95,12 @@ class Settings(BaseSettings):
     """Seconds of metrics that a dashboard reads back when it starts without a view of its own."""
     web_token: SecretStr | None = None
     """What visitors of the dashboard must show; without it, it is served on loopback only."""
+    web_read_only: bool = False
+    """Whether the dashboard only shows: it refuses every action."""
+    dead_max: int = Field(default=10_000, ge=0)
+    """Dead jobs that are kept; the leader drops the oldest of more."""
+    dead_max_age: str = Field(default="180D", pattern=_AGE)
+    """How long a dead job is kept after it arrived, in the notation of the streams' limits."""
     streams: dict[str, dict[str, str | int]] = Field(default_factory=dict)
     """Overrides of the streams' limits, by stream."""
     recurring: Path | None = None

@@ -13,6 +13,7 @@ from amqpjobs import schedules
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
 from amqpjobs.scheduler.controls import ControlsKeeper
+from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.recurring import Declarer, Ticker
 from amqpjobs.scheduler.reign import Deposed, Reign
@@ -173,4 +174,9 @@ class Scheduler:
             horizon=age_seconds(self.settings.limits(view.stream).max_age),
             new_id=lambda: secrets.token_hex(8),
             ticker=Ticker(lambda: self.controls.recurring) if view.stream == names.SCHEDULED else None,
+            cap=self._dead_cap(view) if view.stream == names.DEAD else None,
         )
+
+    def _dead_cap(self, view: DelayedView) -> DeadCap:
+        max_age = age_seconds(self.settings.dead_max_age)
+        return DeadCap(view, self.reading, self.clock, most=self.settings.dead_max, max_age=max_age)

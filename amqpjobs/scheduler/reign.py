@@ -18,6 +18,7 @@ from amqpjobs.clock import Clock
 from amqpjobs.model import control, text
 from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Target, foreign_id
+from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.recurring import Ticker
 from amqpjobs.scheduler.release import Releaser
 from amqpjobs.streams.append import Appender
@@ -56,8 +57,10 @@ class Reign:
         horizon: float,
         new_id: Callable[[], str],
         ticker: Ticker | None = None,
+        cap: DeadCap | None = None,
     ) -> None:
         self._view = view
+        self._cap = cap
         self._follower = follower
         self._appender = appender
         self._releaser = releaser
@@ -156,7 +159,8 @@ class Reign:
         far = await self._mine(lambda: self._view.store.beyond(now + self._horizon, BATCH))
         if far:
             await self._refuse(far)
-        return bool(far)
+            return True
+        return await self._drop()
 
     async def _claim(self, due: Sequence[Pending]) -> list[Pending]:
         """Claim, and what the fold granted of it: a command may have come first."""
@@ -171,6 +175,20 @@ class Reign:
             if ids
         ]
         await self._append(settled)
+
+    async def _drop(self) -> bool:
+        """Rule 12: what the dead set holds no longer, one batch of it."""
+        if self._cap is None:
+            return False
+        cap = self._cap
+        await cap.refresh()
+        over = await self._mine(lambda: cap.over(BATCH))
+        if not over:
+            return False
+        now = self._clock.wall()
+        await self._append([control.write_dropped(self._epoch, self._term.n, over, by=self._identity, at=now)])
+        log.info("dropped %d of %s: too many, or too old", len(over), self._view.stream)
+        return True
 
     async def _refuse(self, far: Sequence[Pending]) -> None:
         """What is due after the stream forgets it is kept as a dead record that says so, while it can be."""

@@ -42,7 +42,7 @@ def jobs() -> Registry:
 
 @pytest.fixture
 async def orders(link: Link) -> AsyncIterator[Orders]:
-    given = Orders(link, by="ann", clock=SystemClock())
+    given = Orders(link, by="ann", via="client", clock=SystemClock())
     yield given
     await given.close()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from amqpjobs.batch import PartlyEnqueued
     from amqpjobs.client import Client
     from amqpjobs.errors import Fail, JobTimeout, Retry, Snooze, TooFarAhead, UnknownJobClass
-    from amqpjobs.jobs import JobFunction, Registry, job
+    from amqpjobs.jobs import JobFunction, Registry, job, recurring
     from amqpjobs.settings import Settings
     from amqpjobs.streams.errors import BrokerError, BrokerUnavailable, ConfirmTimeout, Refused, TooLarge
     from amqpjobs.sync import SyncClient
@@ -41,13 +41,14 @@ __all__ = [
     "UnknownJobClass",
     "current",
     "job",
+    "recurring",
 ]
 
 _HOMES = {
     "amqpjobs.batch": ("PartlyEnqueued",),
     "amqpjobs.client": ("Client",),
     "amqpjobs.errors": ("Fail", "JobTimeout", "Retry", "Snooze", "TooFarAhead", "UnknownJobClass"),
-    "amqpjobs.jobs": ("JobFunction", "Registry", "job"),
+    "amqpjobs.jobs": ("JobFunction", "Registry", "job", "recurring"),
     "amqpjobs.settings": ("Settings",),
     "amqpjobs.streams.errors": ("BrokerError", "BrokerUnavailable", "ConfirmTimeout", "Refused", "TooLarge"),
     "amqpjobs.sync": ("SyncClient",),

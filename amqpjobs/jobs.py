@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from amqpjobs.payload import EnqueueOptions, JobOptions, check_options
+
+if TYPE_CHECKING:
+    from amqpjobs.model.recurring import Missed, Schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,6 +126,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._functions: dict[str, JobFunction[..., Any]] = {}
+        self._schedules: dict[str, tuple[Schedule, JobFunction[..., Any]]] = {}
 
     def __len__(self) -> int:
         return len(self._functions)
@@ -133,6 +137,16 @@ class Registry:
     def get(self, name: str) -> JobFunction[..., Any] | None:
         """The function registered as `name`, or None."""
         return self._functions.get(name)
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """The recurring jobs that were registered."""
+        return [schedule for schedule, _ in self._schedules.values()]
+
+    @property
+    def origins(self) -> set[str]:
+        """The origins of schedules that this code keeps: one for each module with a job."""
+        return {_origin(job) for job in self._functions.values()}
 
     @overload
     def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
@@ -154,6 +168,53 @@ class Registry:
         check_options(options)
         return lambda function: self._register(function, name, options)
 
+    def recurring(
+        self,
+        cron: str | None = None,
+        *,
+        every: int | None = None,
+        timezone: str = "UTC",
+        name: str | None = None,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        missed: Missed = "once",
+        paused: bool = False,
+        **options: Unpack[JobOptions],
+    ) -> Callable[[JobFunction[P, R]], JobFunction[P, R]]:
+        """Let a job recur, by a cron expression or every so many seconds; a worker declares it at its start.
+
+        Written above `@job`: `@recurring("0 3 * * *", timezone="Europe/Rome")`. Its `name` is the job's own unless
+        given; `args` is a list, or a mapping of arguments by name; docs/recurring.md explains the rest. Raises
+        ValueError or TypeError for what is wrong.
+        """
+        from amqpjobs import schedules  # noqa: PLC0415 - what most modules of jobs do not need
+
+        times = {"cron": cron, "timezone": timezone, "every": every, "missed": missed, "paused": paused}
+
+        def register(job: JobFunction[P, R]) -> JobFunction[P, R]:
+            if not isinstance(job, JobFunction):
+                raise TypeError(f"@recurring goes above @job; {job!r} is no job yet")
+            if isinstance(args, str | bytes):
+                raise TypeError(f"@recurring of {job.name}: args is a list, or a mapping by name, not {args!r}")
+            given = ((), args) if isinstance(args, Mapping) else (tuple(args), {})
+            chosen = job.name if name is None else name
+            more = {**job.defaults, **options}
+            try:
+                found = schedules.schedule(
+                    chosen, job.name, job.arguments(*given), more, origin=_origin(job), **times
+                )  # fmt: skip
+            except ValueError as error:
+                raise ValueError(f"@recurring of {job.name}: {error}") from None
+            self._schedule(found, job)
+            return job
+
+        return register
+
+    def _schedule(self, found: Schedule, job: JobFunction[..., Any]) -> None:
+        known, by = self._schedules.get(found.name, (found, None))
+        if by is not None and (by.name != job.name or (by is job and known != found)):
+            raise ValueError(f"two recurring jobs are called {found.name!r}; give one of them another name=")
+        self._schedules[found.name] = found, job
+
     def _register(self, function: Callable[P, R], name: str | None, options: JobOptions) -> JobFunction[P, R]:
         if not callable(function):
             raise TypeError(f"@job registers a function, not {function!r}; name it with @job(name=…)")
@@ -171,6 +232,11 @@ class Registry:
         return registered
 
 
+def _origin(job: JobFunction[..., Any]) -> str:
+    """Who keeps the schedules of a job's module: what it no longer has is removed."""
+    return f"code:{job.function.__module__}"
+
+
 def _place(function: Callable[..., Any]) -> tuple[str, str, int]:
     """Where a function is written: a module that is reloaded registers the same ones again."""
     code = inspect.unwrap(function).__code__ if hasattr(inspect.unwrap(function), "__code__") else None
@@ -184,5 +250,6 @@ def _shown(function: Callable[..., Any]) -> str:
 
 registry = Registry()
 job = registry.job
+recurring = registry.recurring
 
 Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]

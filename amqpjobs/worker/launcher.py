@@ -15,6 +15,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.limits import largest_entry
 from amqpjobs.streams.link import Link
+from amqpjobs.worker import recurring
 from amqpjobs.worker.executor import Executor
 from amqpjobs.worker.fetch import Fetcher, QueueShare
 from amqpjobs.worker.heartbeat import Heartbeat, Identity
@@ -56,7 +57,8 @@ class Launcher:
         self, settings: Settings, plan: Plan, *, jobs: Registry = registry, clock: Clock | None = None
     ) -> None:
         self.plan = plan
-        clock = clock or SystemClock()
+        self._clock = clock = clock or SystemClock()
+        self._jobs = jobs
         self.identity = Identity(settings.tag, clock.wall())
         queues = [share.name for share in plan.queues]
         name = f"worker {self.identity.name}"
@@ -118,6 +120,7 @@ class Launcher:
         await self._records_link.start()
         await self._recorder.start()
         await self._orders.start()
+        await recurring.declare(self._records_link, self._jobs, self._orders.known, self._clock)
         await self._fetcher.start()
         if self._told:  # by an order that came while this process started
             await self._fetcher.quiet()

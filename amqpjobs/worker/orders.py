@@ -40,6 +40,11 @@ class Orders:
         """The loop that must not end by itself."""
         return self._follower
 
+    @property
+    def known(self) -> Controls | None:
+        """What holds; None while that is not known."""
+        return self._view.log.controls if self._follower.caught_up else None
+
     async def start(self) -> None:
         """Begin to follow; returns once all is known that was asked before, or cannot be known now."""
         await self._link.start()

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from amqpjobs.jobs import Registry
 from amqpjobs.model import names
 from amqpjobs.model.recurring import Recurring
 from amqpjobs.scheduler.app import Scheduler
@@ -21,6 +22,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests.broker.bench import Bench, TurnedClock, running
+from tests.broker.conftest import Workers
 from tests.broker.programs import Programs, environment
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -289,3 +291,26 @@ def test_a_file_that_cannot_be_used_is_one_clear_line_and_no_start(
     assert program.wait() == 1
     assert len(program.lines) == 1
     assert f"{path}: [a]: cron: '0 3 * *' is not five fields" in program.lines[0]
+
+
+async def test_the_code_of_a_worker_declares_and_what_it_no_longer_has_is_removed(
+    settings: Settings, workers: Workers, eventually: Eventually
+) -> None:
+    ran: list[str] = []
+    code, changed = Registry(), Registry()
+
+    @code.recurring(every=1, args=["tick"])
+    @code.recurring("0 3 * * *", timezone="Europe/Rome", name="daily")
+    @code.job(name="note")
+    def note(what: str = "") -> None:
+        ran.append(what)
+
+    changed.recurring("0 4 * * *", name="daily")(changed.job(name="note")(note.function))
+    async with running(settings) as scheduler:
+        await workers(code)
+        await eventually(lambda: len(ran) >= 2)
+        assert set(ran) == {"tick"}
+        assert sorted(scheduler.controls.recurring or ()) == ["daily", "note"]
+        await workers(changed)
+        await eventually(lambda: sorted(scheduler.controls.recurring or ()) == ["daily"])
+        assert in_force(scheduler, "daily").schedule.cron == "0 4 * * *"  # type: ignore[union-attr]

@@ -22,6 +22,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests import container
+from tests.patience import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Broker:
         return urlunsplit((parts.scheme, parts.netloc, "/" + quote(vhost, safe=""), parts.query, ""))
 
     def api(self) -> httpx.Client:
-        return httpx.Client(base_url=self.management_url + "/api", auth=self.credentials, timeout=30.0)
+        return httpx.Client(base_url=self.management_url + "/api", auth=self.credentials, timeout=PATIENCE)
 
     def overview(self) -> dict[str, Any]:
         with self.api() as api:
@@ -72,6 +73,12 @@ class Broker:
                     api.delete(f"/connections/{quote(each['name'], safe='')}", headers={"X-Reason": "test"})
                     closed += 1
         return closed
+
+
+def with_credentials(url: str) -> str:
+    """The address with the usual user in it, where it names none: tests put others in its place."""
+    parts = urlsplit(url)
+    return url if "@" in parts.netloc else urlunsplit(parts._replace(netloc=f"guest:guest@{parts.netloc}"))
 
 
 def usual_management_url(url: str) -> str:
@@ -106,6 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The session's broker: the one that AMQPJOBS_TEST_URL names, a container of AMQPJOBS_TEST_CONTAINER, or a node."""
     if given := os.environ.get("AMQPJOBS_TEST_URL"):
+        given = with_credentials(given)
         yield Broker(given, os.environ.get("AMQPJOBS_TEST_MANAGEMENT_URL") or usual_management_url(given))
         return
     if image := os.environ.get("AMQPJOBS_TEST_CONTAINER"):
@@ -145,7 +153,7 @@ async def link(settings: Settings) -> AsyncIterator[Link]:
     """A started link to the fresh virtual host."""
     link = Link(settings, "test", SystemClock())
     await link.start()
-    await link.connection(timeout=10)
+    await link.connection(timeout=PATIENCE)
     yield link
     await link.stop()
 
@@ -165,9 +173,9 @@ Eventually = Callable[..., Awaitable[Any]]
 
 @pytest.fixture
 def eventually() -> Eventually:
-    """`await eventually(predicate, timeout=10)`: its first true value (the predicate may be async)."""
+    """`await eventually(predicate)`: its first true value (the predicate may be async)."""
 
-    async def wait(predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+    async def wait(predicate: Callable[[], Any], timeout: float = PATIENCE) -> Any:
         deadline = time.monotonic() + timeout
         while True:
             value = predicate()

@@ -35,6 +35,8 @@ LONGEST_WAIT = 1.0
 FOLD_TIMEOUT = 10.0
 """Seconds in which an append of ours must come back through our own fold, once that fold is at the tail: milliseconds
 as a rule. One that does not come went down with a stream that was deleted before anything of it was read."""
+FINISH = 2.0
+"""Seconds that a leader which is stopped, or whose election is lost, has to settle what it is publishing."""
 TOO_FAR = "TooFarAhead"
 
 
@@ -168,6 +170,17 @@ class Reign:
         return await self._mine(lambda: self._view.store.claimed(BATCH, self._term.n))
 
     async def _publish(self, claimed: Sequence[Pending]) -> None:
+        """Publish and settle. Stopped in between, it settles first: else whoever leads next publishes it all again."""
+        work = asyncio.ensure_future(self._publish_and_settle(claimed))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait({work}, timeout=FINISH)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            raise
+
+    async def _publish_and_settle(self, claimed: Sequence[Pending]) -> None:
         published = await self._releaser.publish(claimed)
         settled = [
             control.write_settled(self._epoch, self._term.n, ids, how, by=self._identity, at=self._clock.wall())

@@ -17,6 +17,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Consumer, Incoming, Outgoing
+from tests.broker.reading import once_up
 
 
 class Bench:
@@ -58,6 +59,14 @@ class Bench:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         await publisher.publish(Outgoing(raw, "", stream))
         await publisher.close()
+
+    async def delete(self, stream: str) -> None:
+        """RabbitMQ 3.10 may drop the connection over a publish to a stream that is being deleted."""
+
+        async def ask() -> None:
+            await (await self.link.connection()).delete_queue(stream)
+
+        await once_up(ask)
 
     @property
     def counts(self) -> Counter[str]:

@@ -20,9 +20,11 @@ from amqpjobs.model import names, text
 from amqpjobs.settings import Settings
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Incoming
+from amqpjobs.streams.port import Consumer, Incoming
 from amqpjobs.worker.fetch import QueueShare
 from amqpjobs.worker.launcher import Launcher, Plan
+from tests.broker.reading import once_up
+from tests.patience import PATIENCE
 
 
 class StreamWatch:
@@ -35,16 +37,19 @@ class StreamWatch:
         self._consumer: Any = None
 
     async def start(self) -> None:
-        connection = await self._link.connection(timeout=15)
+        self._consumer = await once_up(self._read)
+
+    async def _read(self) -> Consumer:
+        connection = await self._link.connection(timeout=PATIENCE)
         self.entries.clear()
-        self._consumer = await connection.read(self._stream, self._on_message, start="first", prefetch=100)
+        return await connection.read(self._stream, self._on_message, start="first", prefetch=100)
 
     def _on_message(self, message: Incoming) -> None:
         value = text.parse(message.body)
         self.entries.extend(value if isinstance(value, list) else [value])
         self._consumer.ack(message.tag)
 
-    async def until(self, count: int, timeout: float = 15.0) -> list[dict[str, Any]]:
+    async def until(self, count: int, timeout: float = PATIENCE) -> list[dict[str, Any]]:
         """The entries, once there are `count`. The reader ends at the next test's virtual host."""
         deadline = asyncio.get_running_loop().time() + timeout
         while len(self.entries) < count:
@@ -69,7 +74,11 @@ async def watch(settings: Settings) -> AsyncIterator[Watches]:
         link = Link(target or settings, "watch", SystemClock())
         links.append(link)
         await link.start()
-        await topology.ensure(await link.connection(timeout=15), link.settings)
+
+        async def ensure() -> None:
+            await topology.ensure(await link.connection(timeout=PATIENCE), link.settings)
+
+        await once_up(ensure)
         found = StreamWatch(link, stream)
         await found.start()
         return found
@@ -109,12 +118,17 @@ class Workers:
     async def left(self, queue: str = "default") -> int:
         """Stop the workers; how many jobs they had not acknowledged, or not taken: all are on the queue then."""
         await self.stop()
-        connection = await connect(self._settings, name="left")
-        state = await connection.passive(names.broker_queue(queue))
-        await connection.close()
-        assert state is not None
-        assert state.consumers == 0
-        return state.ready
+        return await left(self._settings, queue)
+
+
+async def left(settings: Settings, queue: str = "default") -> int:
+    """How many jobs the broker has on a queue that nobody consumes from (any more)."""
+    connection = await connect(settings, name="left")
+    state = await once_up(lambda: connection.passive(names.broker_queue(queue)))
+    await connection.close()
+    assert state is not None
+    assert state.consumers == 0
+    return state.ready
 
 
 @pytest.fixture
@@ -142,7 +156,7 @@ class Process:
     def log(self) -> str:
         return "\n".join(self.lines)
 
-    async def ready(self, timeout: float = 30.0) -> None:
+    async def ready(self, timeout: float = PATIENCE) -> None:
         async with asyncio.timeout(timeout):
             while " ready: " not in self.log:
                 if self.process.returncode is not None:
@@ -152,7 +166,7 @@ class Process:
     def signal_group(self, number: int) -> None:
         os.killpg(self.process.pid, number)
 
-    async def exit(self, timeout: float = 30.0) -> int:
+    async def exit(self, timeout: float = PATIENCE) -> int:
         async with asyncio.timeout(timeout):
             code = await self.process.wait()
             await self._reading

@@ -20,11 +20,9 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Incoming, Outgoing
 from tests.broker.programs import ROOT, Program, Programs, environment
-from tests.broker.reading import entries
+from tests.broker.reading import entries, once_up
+from tests.patience import PATIENCE
 from workers import foreign_producer
-
-PATIENCE = 30.0
-"""Seconds that a condition may take on a busy machine."""
 
 TESTED_GO = ROOT / ".cache/go"
 
@@ -128,7 +126,11 @@ class Log:
         self._news = asyncio.Event()
 
     async def start(self, link: Link) -> None:
+        await once_up(lambda: self._read(link))
+
+    async def _read(self, link: Link) -> None:
         connection = await link.connection(timeout=PATIENCE)
+        self.entries, self.bodies = [], []
         consumer = await connection.read(self.stream, lambda message: self._take(message, consumer.ack), start="first")
 
     def of(self, **members: Any) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from amqpjobs.settings import Settings
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,11 +61,11 @@ class Program:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def wait_for(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout: float = PATIENCE) -> re.Match[str]:
         """The first match in any line, seen already or yet to come."""
         return self.wait_for_all([pattern], timeout)[0]
 
-    def wait_for_all(self, patterns: Sequence[str], timeout: float = 30.0) -> list[re.Match[str]]:
+    def wait_for_all(self, patterns: Sequence[str], timeout: float = PATIENCE) -> list[re.Match[str]]:
         """A match of each pattern."""
         with self._news:
             self._news.wait_for(lambda: all(map(self.search, patterns)) or not self._reader.is_alive(), timeout)
@@ -79,13 +80,13 @@ class Program:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Its exit status, with all its output read."""
         status = self._process.wait(timeout)
         self._reader.join(timeout)
         return status
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 30.0) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         """Send a signal and wait for the end."""
         self.send(number)
         return self.wait(timeout)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from amqpjobs.streams.errors import Unroutable
+from amqpjobs.streams.errors import ConnectionLost, Unroutable
 from amqpjobs.streams.port import Connection, Incoming, Outgoing, Publisher
+from tests.patience import PATIENCE
+
+T = TypeVar("T")
 
 
 async def read_all(connection: Connection, stream: str) -> list[Incoming]:
@@ -28,8 +32,8 @@ async def read_all(connection: Connection, stream: str) -> list[Incoming]:
             found.append(message)
         consumer.ack(message.tag)
 
-    consumer = await connection.read(stream, take, start="first")
-    async with asyncio.timeout(30):
+    consumer = await once_up(lambda: connection.read(stream, take, start="first"))
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     await consumer.close()
     await publisher.close()
@@ -38,12 +42,25 @@ async def read_all(connection: Connection, stream: str) -> list[Incoming]:
 
 async def publish_once_up(publisher: Publisher, message: Outgoing) -> None:
     """A broker that has just started takes connections before its streams are up: it returns the message."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await publisher.publish(message)
             except Unroutable:
                 await asyncio.sleep(0.1)
+
+
+async def once_up(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a broker that may have just started: it says of queues and streams that they are down, until they
+    are up, and a connection may still be lost (so `ask` gets its own from a link)."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await ask()
+        except ConnectionLost:  # NotReady is one
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
 
 
 def entries(message: Incoming) -> list[dict[str, Any]]:
@@ -88,8 +105,8 @@ async def _take(connection: Connection, queue: str, enough: Callable[[list[Incom
         if enough(found):
             done.set()
 
-    consumer = await connection.consume(queue, take, prefetch=100)
-    async with asyncio.timeout(30):
+    consumer = await once_up(lambda: connection.consume(queue, take, prefetch=100))
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     await consumer.close()
     return found

@@ -13,6 +13,7 @@ import httpx
 from amqpjobs.settings import Settings
 from tests.broker.programs import Program, Programs, environment
 from tests.conftest import Broker
+from tests.patience import PATIENCE
 
 
 class Site(NamedTuple):
@@ -32,7 +33,7 @@ class Site(NamedTuple):
         return self.scheduler, self.worker, self.web
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.address + path, timeout=10)
+        return httpx.get(self.address + path, timeout=PATIENCE)
 
 
 def start(programs: Programs, settings: Settings, *, ready: bool = True, **more: str) -> Site:
@@ -70,5 +71,5 @@ def user(broker: Broker, vhost: str, name: str, password: str, *, tags: str = ""
 def call(programs: Programs, *arguments: str, settings: Settings, **more: str) -> Program:
     """Run a program to its end; its exit status is `program.wait()`."""
     program = programs.start(*arguments, env=environment(settings) | more)
-    program.wait(timeout=60)
+    program.wait()
     return program

@@ -24,6 +24,7 @@ from tests.broker.languages import LANGUAGES, Language
 from tests.broker.programs import Programs
 from tests.broker.reading import read_all
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 ODD = "p@:/?#%é"
 OTHER = "0ther-s3cret"
@@ -112,7 +113,7 @@ async def test_the_encoded_form_works_in_every_language(
     programs_of = languages.Site(language, odd_everything, programs, tmp_path / "out")
     await asyncio.to_thread(programs_of.start, "-q", "default")
     await asyncio.to_thread(programs_of.produce, "enqueue", "default", "echo", ["x"])
-    await eventually(programs_of.written, timeout=30)
+    await eventually(programs_of.written)
     everything = "\n".join(line for program in programs.started for line in program.lines)
     assert ODD not in everything
     assert quote(ODD, safe="") not in everything
@@ -260,19 +261,19 @@ async def test_no_secret_in_any_log_page_or_heartbeat(
         broker.close_connections(vhost)
         return all(program.search(r"lost the connection") for program in running.programs)
 
-    await eventually(all_cut_off, timeout=30)
+    await eventually(all_cut_off)
     pages = "".join(running.get(path).text for path in PAGES)
-    await eventually(lambda: running.get("/health/ready").status_code == 200, timeout=20)
+    await eventually(lambda: running.get("/health/ready").status_code == 200)
     pages += "".join(running.get(path).text for path in PAGES)
 
     async def finished() -> bool:
         try:
-            found = [message.body for message in await read_all(await link.connection(timeout=15), names.METRICS)]
+            found = [message.body for message in await read_all(await link.connection(timeout=PATIENCE), names.METRICS)]
         except ConnectionLost:  # ours was cut off too
             return False
         return b"SendEmailJob" in b"".join(found) and b"NoSuchJob" in b"".join(found)
 
-    await eventually(finished, timeout=30)
+    await eventually(finished)
     entries = ""
     for stream in names.STREAMS:
         entries += "".join(message.body.decode() for message in await read_all(await link.connection(), stream))

@@ -19,6 +19,7 @@ from amqpjobs.streams.errors import BrokerUnavailable, ConnectionLost, TooLarge
 from amqpjobs.streams.link import Link
 from tests.broker.reading import entries, once, read_all
 from tests.conftest import Broker
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def entry(number: int, **more: object) -> bytes:
 
 
 async def test_one_message_at_a_time_and_the_rest_shares_the_next(appender: Appender, link: Link) -> None:
-    await asyncio.gather(*(appender.append([entry(2 * n), entry(2 * n + 1)], timeout=10) for n in range(50)))
+    await asyncio.gather(*(appender.append([entry(2 * n), entry(2 * n + 1)], timeout=PATIENCE) for n in range(50)))
     messages = await read_all(await link.connection(), names.RETRIES)
     assert [each["n"] for message in messages for each in entries(message)] == list(range(100))
     assert len(messages) < 50
@@ -45,7 +46,7 @@ async def test_one_message_at_a_time_and_the_rest_shares_the_next(appender: Appe
 
 
 async def test_a_large_request_is_split(appender: Appender, link: Link) -> None:
-    await appender.append([entry(n, pad="x" * 300_000) for n in range(10)], timeout=20)
+    await appender.append([entry(n, pad="x" * 300_000) for n in range(10)], timeout=PATIENCE)
     messages = await read_all(await link.connection(), names.RETRIES)
     assert [each["n"] for message in messages for each in entries(message)] == list(range(10))
     assert len(messages) == 4
@@ -64,11 +65,11 @@ async def test_without_a_broker_nothing_was_sent(settings: Settings) -> None:
 
 
 async def test_what_nobody_waits_for_is_not_sent_later(appender: Appender, link: Link) -> None:
-    given_up = asyncio.create_task(appender.append([entry(1)], timeout=10))
+    given_up = asyncio.create_task(appender.append([entry(1)], timeout=PATIENCE))
     await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    await appender.append([entry(2)], timeout=10)
+    await appender.append([entry(2)], timeout=PATIENCE)
     assert [each["n"] for each in once(await read_all(await link.connection(), names.RETRIES))] == [2]
 
 
@@ -80,26 +81,26 @@ async def test_closing_tells_whoever_waits(appender: Appender, link: Link) -> No
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(each) for each in results} == {ConnectionLost}
     with pytest.raises(ValueError, match="JSON object"):
-        await appender.append([entry(1), b"[]"], timeout=5)
-    await appender.append([entry(9)], timeout=10)
+        await appender.append([entry(1), b"[]"], timeout=PATIENCE)
+    await appender.append([entry(9)], timeout=PATIENCE)
     assert once(await read_all(await link.connection(), names.RETRIES))[-1]["n"] == 9
 
 
 async def test_a_deleted_stream_is_declared_again(appender: Appender, link: Link) -> None:
     connection = await link.connection()
-    await appender.append([entry(1)], timeout=10)
+    await appender.append([entry(1)], timeout=PATIENCE)
     await connection.delete_queue(names.RETRIES)
-    await appender.append([entry(2)], timeout=20)
+    await appender.append([entry(2)], timeout=PATIENCE)
     assert [each["n"] for each in once(await read_all(connection, names.RETRIES))] == [2]
 
 
 async def test_what_no_message_can_hold_is_told_to_its_caller_only(appender: Appender, link: Link) -> None:
     limit = 129 * MESSAGE_BYTES
-    good = asyncio.create_task(appender.append([entry(1)], timeout=20))
+    good = asyncio.create_task(appender.append([entry(1)], timeout=PATIENCE))
     with pytest.raises(TooLarge):
-        await appender.append([entry(2, pad="x" * limit)], timeout=20)
+        await appender.append([entry(2, pad="x" * limit)], timeout=PATIENCE)
     await good
-    await appender.append([entry(3)], timeout=20)
+    await appender.append([entry(3)], timeout=PATIENCE)
     assert [each["n"] for each in once(await read_all(await link.connection(), names.RETRIES))] == [1, 3]
 
 
@@ -112,21 +113,21 @@ async def test_exactly_once_while_connections_are_closed_by_force(
 
     async def write(writer: int) -> None:
         for n in itertools.count():
-            await appender.append([entry(writer * 100_000 + n)], timeout=60)
+            await appender.append([entry(writer * 100_000 + n)], timeout=PATIENCE)
             written.append(writer * 100_000 + n)
             if disturbed.is_set():
                 return
 
     async def disturb() -> None:
         closed = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while closed < 2:
                 closed += await asyncio.to_thread(broker.close_connections, vhost, named="test")
                 await asyncio.sleep(0.1)
         disturbed.set()
 
     await asyncio.gather(disturb(), *(write(writer) for writer in range(10)))
-    numbers = [each["n"] for each in once(await read_all(await link.connection(timeout=10), names.RETRIES))]
+    numbers = [each["n"] for each in once(await read_all(await link.connection(timeout=PATIENCE), names.RETRIES))]
     assert sorted(numbers) == sorted(written)
     for writer in range(10):
         own = [n for n in numbers if n // 100_000 == writer]

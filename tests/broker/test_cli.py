@@ -17,6 +17,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.link import Link
 from tests.broker.programs import environment
 from tests.broker.reading import entries, read_all, take_all
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.command_line
 
@@ -26,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def command(*arguments: str, settings: Settings | None, cwd: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "amqpjobs", *arguments]
     env = environment(settings)
-    return subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture

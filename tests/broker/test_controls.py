@@ -28,11 +28,9 @@ from amqpjobs.worker.fetch import QueueShare
 from amqpjobs.worker.launcher import Launcher, Plan
 from tests.broker.conftest import Processes, Watches, Workers
 from tests.broker.reading import entries, read_all
+from tests.patience import PATIENCE, SOON
 
 Eventually = Callable[..., Awaitable[Any]]
-
-SOON = 1.0
-"""Seconds within which an order is obeyed."""
 
 
 @pytest.fixture
@@ -123,7 +121,7 @@ async def test_pausing_and_resuming_in_quick_turns_loses_nothing(
         await orders.pause("default")
         await orders.resume("default")
     await sending
-    await metrics.until(300, timeout=60)
+    await metrics.until(300)
     assert await workers.left() == 0
     assert sorted(ran) == list(range(300))
 
@@ -157,7 +155,7 @@ async def test_a_connection_lost_during_a_pause_runs_nothing_twice(
     async def closed() -> int:
         return await asyncio.to_thread(broker.close_connections, vhost, named=name)
 
-    await eventually(closed, timeout=30)
+    await eventually(closed)
     await eventually(lambda: not worker._fetcher._feeds[0]._ebbing)
     release.set()
     await metrics.until(1)
@@ -287,7 +285,7 @@ async def test_cancel_reaches_what_waits_for_a_time(
         kept = await client.enqueue_in(3600, "X")
         job = {"jid": "failed", "class": "X", "queue": "default"}
         failure = {"type": "retry", "jid": "failed", "retry_at": time.time() + 3600, "retry_count": 1, "job": job}
-        await retries.append([text.dump(failure)], timeout=10)
+        await retries.append([text.dump(failure)], timeout=PATIENCE)
         views = {leader.view.stream: leader for leader in scheduler.leaders}
 
         async def waiting(stream: str) -> list[str]:
@@ -459,7 +457,7 @@ async def test_what_held_outlives_the_stream(
             except BrokerError:  # 3.10 drops the connection of who writes to a stream that is being deleted
                 return False
 
-        await eventually(there, timeout=20)
+        await eventually(there)
         late = await workers(jobs)
         await client.enqueue("X", 1)
         assert early._fetcher.paused == late._fetcher.paused == ["default"]
@@ -473,7 +471,7 @@ async def test_what_held_outlives_the_stream(
 async def test_a_foreign_snapshot_without_the_offset_is_taken(link: Link, settings: Settings) -> None:
     await orders_need_streams(settings)
     appender = Appender(link, names.CONTROLS, clock=SystemClock())
-    await appender.append([text.dump(controls.snapshot(controls.Controls(frozenset({"low"})), 5.0))], timeout=10)
+    await appender.append([text.dump(controls.snapshot(controls.Controls(frozenset({"low"})), 5.0))], timeout=PATIENCE)
     await appender.close()
     log = controls.ControlLog()
     for message in await read_all(await link.connection(), names.CONTROLS):

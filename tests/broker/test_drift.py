@@ -59,16 +59,16 @@ async def test_drift_is_named_once_in_each_process_and_everything_works(
             broker.close_connections(vhost)
             return all(program.search("lost the connection") for program in (running.worker, running.scheduler))
 
-        await eventually(cut_off, timeout=30)
+        await eventually(cut_off)
         await runs(client, running.worker, "after")
         await client.enqueue("NoSuchJob")
-    await eventually(lambda: len(running.get("/api/retries").json()) == 1, timeout=20)
+    await eventually(lambda: len(running.get("/api/retries").json()) == 1)
     for program, named in ((running.worker, ("retries", "queue.default")), (running.scheduler, ("retries",))):
         about = [line for line in complaints(program) if "with other arguments" in line]
         assert len(about) == len(named), about
         for queue, argument in (("retries", "x-max-age"), ("queue.default", "x-max-priority")):
             assert len([line for line in about if f"{queue} " in line and argument in line]) == (queue in named)
-    await eventually(lambda: "x-max-age" in running.get("/job-queues").text, timeout=20)
+    await eventually(lambda: "x-max-age" in running.get("/job-queues").text)
 
 
 async def test_a_user_who_may_only_read_and_write_works_on_what_exists(
@@ -85,8 +85,8 @@ async def test_a_user_who_may_only_read_and_write_works_on_what_exists(
             await client.enqueue("NoSuchJob", jid="fails")
             await client.enqueue_in(2, "SendEmailJob", "later@example.com", "hello")
         await asyncio.to_thread(running.worker.wait_for, "mail to later@example.com")
-        await eventually(lambda: len(running.get("/api/retries").json()) == 1, timeout=20)
-        await eventually(lambda: running.get("/health/ready").status_code == 200, timeout=20)
+        await eventually(lambda: len(running.get("/api/retries").json()) == 1)
+        await eventually(lambda: running.get("/health/ready").status_code == 200)
         for program in running.programs:
             assert len(complaints(program)) <= 1, complaints(program)
             assert await asyncio.to_thread(program.stop) == 0
@@ -122,7 +122,7 @@ class Rehearsal:
         await self.client.enqueue_in(3600, "SendEmailJob", "far@example.com", "hello", jid="scheduled")
         await self.client.enqueue("NoSuchJob", jid="retried")
         await self.client.enqueue("NoSuchJob", jid="dead", retry=0)
-        await self.eventually(self.all_wait, timeout=20)
+        await self.eventually(self.all_wait)
 
     def all_wait(self) -> bool:
         return all(
@@ -145,10 +145,10 @@ class Rehearsal:
         await runs(self.client, self.running.worker, f"now-{stream}")
         await asyncio.to_thread(self.running.worker.wait_for, f"mail to soon-{stream}@example.com")
         if stream in STREAMS_READ:
-            await self.eventually(lambda: connection.passive(stream), timeout=20)
-        await self.eventually(self.all_wait, timeout=30)
-        await self.eventually(self.worker_is_listed, timeout=30)
-        await self.eventually(lambda: self.running.get("/health/ready").status_code == 200, timeout=20)
+            await self.eventually(lambda: connection.passive(stream))
+        await self.eventually(self.all_wait)
+        await self.eventually(self.worker_is_listed)
+        await self.eventually(lambda: self.running.get("/health/ready").status_code == 200)
         assert all(program.running for program in self.running.programs)
         assert await self.released(soon)
 
@@ -189,11 +189,11 @@ async def test_a_queue_deleted_under_its_consumer_is_declared_again(
         state = await connection.passive(queue)
         return state is not None and state.consumers == 1
 
-    await eventually(consumed, timeout=20)
+    await eventually(consumed)
     async with Client(settings) as client:
         for number in range(2):
             await connection.delete_queue(queue)
-            await eventually(consumed, timeout=20)
+            await eventually(consumed)
             await runs(client, running.worker, f"again-{number}")
             await client.enqueue_in(1, "SendEmailJob", f"later-{number}@example.com", "hello")
             await asyncio.to_thread(running.worker.wait_for, f"mail to later-{number}@example.com")
@@ -240,7 +240,7 @@ async def test_each_odd_time_follows_the_documented_rule(
         listed = running.get("/api/dead-jobs").json()
         return {row["jid"] for row in listed} == dead
 
-    await eventually(settled, timeout=30)
+    await eventually(settled)
     waiting = running.get("/api/scheduled-jobs").json()
     assert {row["jid"]: round(row["scheduled_at"]) for row in waiting} == {
         "far": round(now + 25 * 86400),

@@ -18,6 +18,7 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, FromTime, Outgoing
 from tests.broker.reading import publish_once_up
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 STREAM = names.RETRIES
 
@@ -88,7 +89,7 @@ def numbered(first: int, count: int, life: str = "a") -> list[bytes]:
 
 async def until(follower: Follower, view: Memory, bodies: list[bytes]) -> None:
     """Wait until exactly these were folded, besides markers."""
-    await follower.wait(lambda: view.bodies() == bodies or None, timeout=15)
+    await follower.wait(lambda: view.bodies() == bodies or None, timeout=PATIENCE)
 
 
 async def test_everything_once_over_stops_and_starts(follower: Follower, view: Memory, connection: Connection) -> None:
@@ -98,7 +99,7 @@ async def test_everything_once_over_stops_and_starts(follower: Follower, view: M
         await write(connection, fresh)
         await follower.start()
         await until(follower, view, expected)
-        await follower.wait_caught_up(10)
+        await follower.wait_caught_up(PATIENCE)
         await follower.stop()
     assert view.bodies() == expected
     assert (view.renewals, view.trims) == (0, [])
@@ -125,10 +126,10 @@ async def test_an_empty_stream_is_caught_up_and_then_followed(
     follower: Follower, view: Memory, connection: Connection
 ) -> None:
     await follower.start()
-    await follower.wait_caught_up(5)
+    await follower.wait_caught_up(PATIENCE)
     folds: list[int] = []
     follower.on_fold.append(lambda: folds.append(len(view.messages)))
-    waiting = asyncio.create_task(follower.wait(lambda: view.bodies() or None, timeout=5))
+    waiting = asyncio.create_task(follower.wait(lambda: view.bodies() or None, timeout=PATIENCE))
     await write(connection, [b"{}"])
     assert await waiting == [b"{}"]
     assert folds == [1]
@@ -149,7 +150,7 @@ async def test_it_catches_up_while_others_keep_writing(
 
     writing = asyncio.create_task(keep_writing())
     await follower.start()
-    await follower.wait_caught_up(10)
+    await follower.wait_caught_up(PATIENCE)
     assert len(view.bodies()) >= 500
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
@@ -160,9 +161,9 @@ async def test_from_a_time(link: Link, connection: Connection, view: Memory) -> 
     await write(connection, numbered(0, 10))
     follower = Follower(link, view, STREAM, clock=clock, start=FromTime(clock.wall() + 3600))
     await follower.start()
-    await follower.wait_caught_up(10)
+    await follower.wait_caught_up(PATIENCE)
     await write(connection, numbered(10, 1))
-    await follower.wait(lambda: view.bodies() == numbered(10, 1) or None, timeout=5)
+    await follower.wait(lambda: view.bodies() == numbered(10, 1) or None, timeout=PATIENCE)
     await follower.stop()
 
 
@@ -172,15 +173,15 @@ async def test_a_stream_made_anew_while_we_were_away(
 ) -> None:
     await write(connection, numbered(0, 20))
     await follower.start()
-    await follower.wait(lambda: len(view.bodies()) == 20 or None, timeout=10)
+    await follower.wait(lambda: len(view.bodies()) == 20 or None, timeout=PATIENCE)
     await follower.stop()
     await connection.delete_queue(STREAM)
     await topology.ensure(connection, settings)
     await write(connection, new := numbered(0, count, "b"))
     await follower.start()
-    await follower.wait(lambda: (view.renewals == 1 and view.bodies() == new) or None, timeout=15)
+    await follower.wait(lambda: (view.renewals == 1 and view.bodies() == new) or None, timeout=PATIENCE)
     await write(connection, more := numbered(900, 3, "b"))
-    await follower.wait(lambda: view.bodies() == new + more or None, timeout=10)
+    await follower.wait(lambda: view.bodies() == new + more or None, timeout=PATIENCE)
     assert (view.renewals, view.trims) == (1, [])
 
 
@@ -189,7 +190,7 @@ async def test_a_stream_deleted_under_a_live_reader(
 ) -> None:
     await write(connection, numbered(0, 20))
     await follower.start()
-    await follower.wait(lambda: len(view.bodies()) == 20 or None, timeout=10)
+    await follower.wait(lambda: len(view.bodies()) == 20 or None, timeout=PATIENCE)
     await connection.delete_queue(STREAM)
 
     async def exists() -> bool:
@@ -197,7 +198,7 @@ async def test_a_stream_deleted_under_a_live_reader(
 
     await eventually(exists)
     await write(connection, new := numbered(0, 3, "b"))
-    await follower.wait(lambda: view.bodies() == new or None, timeout=15)
+    await follower.wait(lambda: view.bodies() == new or None, timeout=PATIENCE)
     assert view.renewals == 1
 
 
@@ -210,7 +211,7 @@ async def test_a_trimmed_head_is_reported_and_nothing_else_is_forgotten(
     follower = Follower(link, view, STREAM, clock=SystemClock())
     await write(connection, numbered(0, 5))
     await follower.start()
-    await follower.wait(lambda: len(view.bodies()) == 5 or None, timeout=10)
+    await follower.wait(lambda: len(view.bodies()) == 5 or None, timeout=PATIENCE)
     await follower.stop()
     publisher = await connection.publisher()
     last = b""
@@ -218,7 +219,7 @@ async def test_a_trimmed_head_is_reported_and_nothing_else_is_forgotten(
         last = json.dumps({"n": n, "pad": "x" * 1000}).encode()
         await publisher.publish(Outgoing(last, "", STREAM))
     await follower.start()
-    await follower.wait(lambda: view.bodies()[-1] == last or None, timeout=15)
+    await follower.wait(lambda: view.bodies()[-1] == last or None, timeout=PATIENCE)
     [first] = view.trims
     assert view.messages[5].offset == first > 5
     assert view.bodies()[:5] == numbered(0, 5)
@@ -234,16 +235,16 @@ async def test_connections_closed_by_force(
     follower = Follower(link, view, STREAM, clock=SystemClock())
     await follower.start()
     await write(connection, numbered(0, 100))
-    await follower.wait_caught_up(10)
+    await follower.wait_caught_up(PATIENCE)
     before = await link.connection()
 
     async def closed() -> bool:
         await asyncio.to_thread(broker.close_connections, vhost, named="reader")
         return before.lost.done()
 
-    await eventually(closed, timeout=20)
+    await eventually(closed)
     await write(connection, numbered(100, 100))
-    await follower.wait(lambda: len(view.bodies()) >= 200 or None, timeout=15)
+    await follower.wait(lambda: len(view.bodies()) >= 200 or None, timeout=PATIENCE)
     assert view.bodies() == numbered(0, 200)
     assert view.renewals == 0
     await follower.stop()
@@ -258,13 +259,13 @@ async def test_a_broker_restarted_under_it(node: PrivateNode, view: Memory, sett
     await topology.ensure(await link.connection(), settings)
     await write(await link.connection(), numbered(0, 50))
     await follower.start()
-    await follower.wait(lambda: len(view.bodies()) == 50 or None, timeout=10)
+    await follower.wait(lambda: len(view.bodies()) == 50 or None, timeout=PATIENCE)
     await node.stop()
     assert follower.behind_since is not None
     assert not follower.caught_up
     await node.start()
-    await write(await link.connection(timeout=15), numbered(50, 50))
-    await follower.wait(lambda: len(view.bodies()) >= 100 or None, timeout=15)
+    await write(await link.connection(timeout=PATIENCE), numbered(50, 50))
+    await follower.wait(lambda: len(view.bodies()) >= 100 or None, timeout=PATIENCE)
     assert view.bodies() == numbered(0, 100)
     assert view.renewals == 0
     await follower.stop()

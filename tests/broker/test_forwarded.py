@@ -72,7 +72,7 @@ async def test_brk_07_everything_works_through_a_forwarded_port(
         async with Client(forwarded) as client:
             await client.enqueue("Note", "now")
             await client.enqueue_in(0.5, "Note", "later")
-        await eventually(lambda: sorted(done) == ["later", "now"], timeout=20)
+        await eventually(lambda: sorted(done) == ["later", "now"])
     finally:
         await scheduler.stop()
     await workers.stop()

@@ -20,6 +20,7 @@ from amqpjobs.streams.port import Outgoing
 from amqpjobs.streams.sender import Sender
 from tests.broker.reading import once, read_all, take_until
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 
 def at(node: PrivateNode, settings: Settings) -> Settings:
@@ -58,7 +59,7 @@ async def test_start_and_stop_repeat(settings: Settings) -> None:
     for _ in range(3):
         await link.start()
         await link.start()
-        connection = await link.connection(timeout=10)
+        connection = await link.connection(timeout=PATIENCE)
         await link.stop()
         assert connection.lost.done()
         assert link.state == "down"
@@ -74,8 +75,8 @@ async def test_a_connection_closed_by_force_is_replaced(
         await asyncio.to_thread(broker.close_connections, vhost, named="test")
         return before.lost.done()
 
-    await eventually(closed, timeout=20)
-    after = await link.connection(timeout=5)
+    await eventually(closed)
+    after = await link.connection(timeout=PATIENCE)
     assert after is not before
     assert await after.passive("nothing") is None
     lines = [record.getMessage() for record in caplog.records]
@@ -100,29 +101,29 @@ async def test_a_broker_that_stops_and_starts_under_everybody(
     async def append() -> None:
         nonlocal appended
         while not enough.is_set():
-            await appender.append([b'{"n":%d}' % appended], timeout=90)
+            await appender.append([b'{"n":%d}' % appended], timeout=PATIENCE)
             appended += 1
 
     async def send() -> None:
         nonlocal sent
         while not enough.is_set():
-            await sender.publish(Outgoing(b"%d" % sent, names.JOBS_EXCHANGE, "default"), timeout=90)
+            await sender.publish(Outgoing(b"%d" % sent, names.JOBS_EXCHANGE, "default"), timeout=PATIENCE)
             sent += 1
 
     work = [asyncio.create_task(append()), asyncio.create_task(send())]
     await eventually(lambda: appended > 20 and sent > 20)
     await node.stop()
     await node.start()
-    await eventually(lambda marks=(appended, sent): appended > marks[0] + 20 and sent > marks[1] + 20, timeout=15)
+    await eventually(lambda marks=(appended, sent): appended > marks[0] + 20 and sent > marks[1] + 20)
     node.kill()
     await node.start()
-    await eventually(lambda marks=(appended, sent): appended > marks[0] + 20 and sent > marks[1] + 20, timeout=15)
+    await eventually(lambda marks=(appended, sent): appended > marks[0] + 20 and sent > marks[1] + 20)
     enough.set()
     await asyncio.gather(*work)
     connection = await link.connection()
     numbers = [each["n"] for each in once(await read_all(connection, names.RETRIES))]
     assert numbers == list(range(appended))
-    await sender.publish(Outgoing(b"last", names.JOBS_EXCHANGE, "default"), timeout=10)
+    await sender.publish(Outgoing(b"last", names.JOBS_EXCHANGE, "default"), timeout=PATIENCE)
     taken = [int(message.body) for message in await take_until(connection, "queue.default", b"last")]
     assert set(taken) == set(range(sent))
     assert len(taken) <= sent + 2
@@ -138,7 +139,7 @@ async def test_a_blocked_broker_takes_nothing_and_nothing_piles_up(
     link = Link(at(node, settings), "test", SystemClock())
     await link.start()
     sender = Sender(link, clock=SystemClock())
-    await sender.publish(Outgoing(b"0", names.JOBS_EXCHANGE, "default"), timeout=20)
+    await sender.publish(Outgoing(b"0", names.JOBS_EXCHANGE, "default"), timeout=PATIENCE)
     await node.ctl("set_vm_memory_high_watermark", "absolute", "1")
     with pytest.raises(ConfirmTimeout):
         await sender.publish(Outgoing(b"1", names.JOBS_EXCHANGE, "default"), timeout=2)
@@ -146,7 +147,7 @@ async def test_a_blocked_broker_takes_nothing_and_nothing_piles_up(
     for _ in range(3):
         with pytest.raises(BrokerUnavailable, match="alarm"):
             await sender.publish(Outgoing(b"never", names.JOBS_EXCHANGE, "default"), timeout=0.2)
-    waiting = asyncio.create_task(sender.publish(Outgoing(b"2", names.JOBS_EXCHANGE, "default"), timeout=60))
+    waiting = asyncio.create_task(sender.publish(Outgoing(b"2", names.JOBS_EXCHANGE, "default"), timeout=PATIENCE))
     await node.ctl("set_vm_memory_high_watermark", "0.4")
     await waiting
     assert link.blocked is None

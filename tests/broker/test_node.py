@@ -21,6 +21,7 @@ from amqpjobs.streams.aio import connect
 from amqpjobs.streams.port import Outgoing
 from tests.broker.reading import read_all
 from tests.conftest import Eventually
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.own_node
 
@@ -51,7 +52,7 @@ async def test_it_listens_on_loopback_only_keeps_its_data_and_ends_cleanly(
     url = node.url
     await node.stop()
     await node.stop()
-    await eventually(lambda: not any(alive(process) for process in processes), timeout=5)
+    await eventually(lambda: not any(alive(process) for process in processes))
     await node.start()
     assert node.url == url
     connection = await connect(settings, name="test")
@@ -85,10 +86,10 @@ async def test_the_command_and_its_node_end_together(
     children = family(owner.pid)[1:]
     assert {"beam.smp", "epmd"} <= {child.name() for child in children}
     owner.send_signal(how)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         status = await owner.wait()
     assert status == (0 if how == signal.SIGTERM else -signal.SIGKILL)
-    await eventually(lambda: not any(alive(child) for child in children), timeout=30)
+    await eventually(lambda: not any(alive(child) for child in children))
 
 
 def alive(process: psutil.Process) -> bool:

@@ -23,6 +23,7 @@ from amqpjobs.streams.link import Link
 from tests.broker.conftest import Workers
 from tests.broker.reading import entries, read_all
 from tests.broker.test_cli import command
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.command_line
 
@@ -89,7 +90,7 @@ async def test_inspect_shows_what_waits(run: Run, client: Client, link: Link) ->
     job = {"jid": "d", "class": "C", "args": [1], "queue": "default"}
     appender = Appender(link, names.DEAD, clock=SystemClock())
     entry = dead | {"error_message": "\x1b[31mred\nand more", "job": job}
-    await appender.append([text.dump(entry)], timeout=10)
+    await appender.append([text.dump(entry)], timeout=PATIENCE)
     await appender.close()
     done = await run("inspect", "scheduled", "--json")
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ from amqpjobs.streams.port import Connection, Incoming, Outgoing, Properties
 from tests.broker.conftest import Watches, Workers
 from tests.broker.reading import take_all
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 JOBS = "queue.default"
 PUBLISHED = (None, 0, 5, 10, 3, None, 9, 4)
@@ -120,7 +121,7 @@ async def one_at_a_time(connection: Connection, count: int) -> list[Incoming]:
     found: asyncio.Queue[Incoming] = asyncio.Queue()
     consumer = await connection.consume(JOBS, found.put_nowait, prefetch=1)
     taken = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         for _ in range(count):
             taken.append(await found.get())
             consumer.ack(taken[-1].tag)
@@ -136,7 +137,7 @@ async def test_a_job_that_is_given_back_often_is_not_taken_for_poison(link: Link
     await publisher.publish(Outgoing(b"precious", names.JOBS_EXCHANGE, "default"))
     found: asyncio.Queue[Incoming] = asyncio.Queue()
     consumer = await connection.consume(JOBS, found.put_nowait, prefetch=1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         for _ in range(50):
             consumer.nack((await found.get()).tag)
         assert (await found.get()).body == b"precious"
@@ -160,7 +161,7 @@ async def test_jobs_fail_wait_and_run_again_on_a_quorum_queue(
     await link.start()
     await workers(jobs, target=quorum)
     async with leading(quorum, eventually):
-        publisher = await (await link.connection(timeout=10)).publisher()
+        publisher = await (await link.connection(timeout=PATIENCE)).publisher()
         for number in range(10):
             body = b'{"class":"Flaky","args":[%d],"retry_delays":[0]}' % number
             await publisher.publish(Outgoing(body, names.JOBS_EXCHANGE, "default"))

@@ -25,6 +25,7 @@ from amqpjobs.streams.port import Incoming, Outgoing, Properties
 from amqpjobs.streams.sqlite_store import Row
 from tests.broker.conftest import Watches, Workers
 from tests.broker.reading import read_all, take_all
+from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -94,7 +95,7 @@ async def test_a_retry_of_a_job_that_fills_a_message_comes_back_and_runs(
     await workers(jobs)
     body = sized(LIMIT - 300)
     await enqueue(link, body)
-    statuses = [metric["status"] for metric in await metrics.until(3, timeout=30)]
+    statuses = [metric["status"] for metric in await metrics.until(3)]
     assert statuses == ["failed", "failed", "success"]
     first, second = await unwrapped_in(link, names.RETRIES)
     assert first.body == body
@@ -155,7 +156,7 @@ async def test_a_dead_one_is_listed_and_can_be_retried(
     )
     command = Command("u", Op.TRIGGER, (Target("big", row.entry),), at=1.0, by="ann")
     appender = Appender(link, names.DEAD, clock=SystemClock())
-    await appender.append([json.dumps(control.write_command(command)).encode()], timeout=10)
+    await appender.append([json.dumps(control.write_command(command)).encode()], timeout=PATIENCE)
     await appender.close()
     assert [metric["status"] for metric in await metrics.until(2)] == ["failed", "success"]
     await eventually(lambda: ran and ran[0] == ran[-1])
@@ -234,12 +235,12 @@ async def test_a_burial_and_an_earlier_lifes_entry_fit_as_well(
     async def again() -> list[Row]:
         return [row for row in await waiting() if "/" in row.entry]
 
-    [after] = await eventually(again, timeout=30)
+    [after] = await eventually(again)
     assert (after.jid, after.due, after.cls) == (jid, before.due, "X")
     assert json.loads(after.raw) == json.loads(before.raw)
     kill = Command("u", Op.KILL, (Target(jid, after.entry),), at=1.0, by="ann")
     appender = Appender(link, names.SCHEDULED, clock=SystemClock())
-    await appender.append([json.dumps(control.write_command(kill)).encode()], timeout=10)
+    await appender.append([json.dumps(control.write_command(kill)).encode()], timeout=PATIENCE)
     await appender.close()
 
     async def buried() -> list[Row]:
@@ -274,7 +275,7 @@ async def test_a_full_sized_job_is_retried_on_any_broker(
     try:
         await workers(jobs, target=full)
         await enqueue(link, sized(SINCE_4 - 300))
-        assert [metric["status"] for metric in await metrics.until(2, timeout=60)] == ["failed", "success"]
+        assert [metric["status"] for metric in await metrics.until(2)] == ["failed", "success"]
     finally:
         await scheduler.stop()
     assert len(ran) == 2

@@ -15,6 +15,7 @@ from amqpjobs.streams.errors import AccessRefused
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Incoming, Outgoing
 from tests.conftest import Broker
+from tests.patience import PATIENCE
 
 
 async def test_everything_exists_afterwards_and_again_is_quiet(link: Link, settings: Settings) -> None:
@@ -82,7 +83,7 @@ async def test_what_is_sent_to_jobs_dead_lands_in_the_stream(link: Link, setting
     await publisher.publish(Outgoing(b"raw", names.DEAD_EXCHANGE, "anything"))
     arrived: asyncio.Queue[Incoming] = asyncio.Queue()
     await connection.read(names.DEAD, arrived.put_nowait, start="first")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert (await arrived.get()).body == b"raw"
 
 

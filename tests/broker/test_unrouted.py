@@ -24,6 +24,7 @@ from amqpjobs.web.items import item
 from tests.broker.conftest import StreamWatch, Watches
 from tests.broker.reading import read_all, take_all
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ async def test_what_a_foreign_worker_rejects_is_in_the_dead_set_and_says_so(
     connection = await link.connection()
     await topology.ensure_queue(connection, settings, "default")
     ours = policies.DEAD if settings.queue_type == "classic" else policies.QUORUM
-    await eventually(lambda: policy_of(broker, vhost, "queues", "queue.default") == ours.name, timeout=20)
+    await eventually(lambda: policy_of(broker, vhost, "queues", "queue.default") == ours.name)
     bodies = [b'{"jid":"r1","class":"C","args":[1]}', b"[1, 2]", b'{"jid":"r3","type":"command"}']
     for body in bodies:
         await publish(link, "default", body, mandatory=True)
@@ -177,7 +178,7 @@ async def test_what_a_foreign_worker_rejects_is_in_the_dead_set_and_says_so(
             rejected.set()
 
     consumer = await connection.consume("queue.default", reject, prefetch=10)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await rejected.wait()
     dead = next(leader for leader in scheduler.leaders if leader.view.stream == names.DEAD)
 
@@ -289,7 +290,7 @@ async def test_a_quorum_queue_of_others_keeps_jobs_that_come_back_often(
     assert await policies.ensure(settings) == []
     await connection.declare_queue("queue.replicated", {"x-queue-type": "quorum"})
     await topology.ensure_queue(connection, settings, "replicated")
-    await eventually(lambda: policy_of(broker, vhost, "queues", "queue.replicated") == policies.QUORUM.name, timeout=20)
+    await eventually(lambda: policy_of(broker, vhost, "queues", "queue.replicated") == policies.QUORUM.name)
     await publish(link, "replicated", b"a job", mandatory=True)
     came: list[Incoming] = []
 

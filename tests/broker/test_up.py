@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.sync import SyncClient
 from tests.broker.programs import Program, Programs, environment
 from tests.conftest import Eventually
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.command_line
 
@@ -49,7 +49,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 def get(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
         return answer.read()
 
 
@@ -68,14 +68,14 @@ async def test_everything_on_a_given_broker(
     programs: Programs, settings: Settings, port: int, eventually: Eventually
 ) -> None:
     started = up(programs, settings, port)
-    started.wait_for(rf"ready\. Dashboard: http://127\.0\.0\.1:{port}/job-queues", 60)
+    started.wait_for(rf"ready\. Dashboard: http://127\.0\.0\.1:{port}/job-queues")
     assert b"<html" in get(port, "/job-queues")
     with SyncClient(settings) as client:
         jid = client.enqueue("SendEmailJob", "user@example.com", "Hello!")
         client.enqueue_in(3600, "SendReminderJob", 7)
     started.wait_for(rf"worker +\| .*{jid}.*mail to user@example.com: Hello!")
-    await eventually(lambda: b"SendReminderJob" in get(port, "/api/scheduled-jobs"), timeout=20)
-    assert started.stop(signal.SIGINT, 30) == 0
+    await eventually(lambda: b"SendReminderJob" in get(port, "/api/scheduled-jobs"))
+    assert started.stop(signal.SIGINT) == 0
     assert started.search("all stopped")
     assert processes_of(settings.state_dir) == []
 
@@ -84,15 +84,15 @@ async def test_a_child_that_is_killed_comes_back(
     programs: Programs, settings: Settings, port: int, eventually: Eventually
 ) -> None:
     started = up(programs, settings, port)
-    started.wait_for(r"ready\. Dashboard", 60)
+    started.wait_for(r"ready\. Dashboard")
     for module in ("amqpjobs.worker", "amqpjobs.scheduler", "amqpjobs.web"):
         child = child_of(started, module)
         assert child is not None
         child.kill()
         started.wait_for(rf"{module.split('.')[1]} +\| was ended by SIGKILL: starting it again in 0\.5 s")
         await eventually(lambda module=module, pid=child.pid: _another(started, module, pid))
-    await eventually(lambda: _answers(port), timeout=20)
-    assert started.stop(timeout=30) == 0
+    await eventually(lambda: _answers(port))
+    assert started.stop() == 0
     assert processes_of(settings.state_dir) == []
 
 
@@ -112,13 +112,13 @@ def test_nothing_survives_a_parent_that_is_killed(programs: Programs, tmp_path: 
     """With a private broker: its node and its port mapper too."""
     env = environment(None) | {"AMQPJOBS_STATE_DIR": str(tmp_path / "state")}
     started = programs.start("-m", "amqpjobs", "up", "-A", "workers.demo", "--port", str(port), env=env)
-    started.wait_for(r"broker +\| ready on port \d+", 90)
-    started.wait_for(r"ready\. Dashboard", 60)
+    started.wait_for(r"broker +\| ready on port \d+")
+    started.wait_for(r"ready\. Dashboard")
     alive = processes_of(tmp_path)
     assert len(alive) >= 5
     started.send(signal.SIGKILL)
     started.wait()
-    assert psutil.wait_procs(alive, timeout=30)[1] == []
+    assert psutil.wait_procs(alive, timeout=PATIENCE)[1] == []
     assert processes_of(tmp_path) == []
 
 
@@ -128,15 +128,13 @@ def test_a_private_broker_that_comes_back_and_a_clean_end(programs: Programs, tm
     started = programs.start(
         "-m", "amqpjobs", "up", "-A", "workers.demo", "--port", str(port), "--with", command, env=env
     )
-    started.wait_for(r"producer +\| producer: sent 5", 90)
+    started.wait_for(r"producer +\| producer: sent 5")
     started.wait_for(r"worker +\| .*(mail to|is processed)")
     [node] = [process for process in processes_of(tmp_path) if process.name() == "beam.smp"]
     node.kill()
-    started.wait_for(r"broker +\| the node ended: starting it again", 20)
-    started.wait_for(r"broker +\| the node serves again", 60)
-    began = time.monotonic()
-    assert started.stop(signal.SIGINT, 60) == 0
-    assert time.monotonic() - began < 25
+    started.wait_for(r"broker +\| the node ended: starting it again")
+    started.wait_for(r"broker +\| the node serves again")
+    assert started.stop(signal.SIGINT) == 0
     assert processes_of(tmp_path) == []
 
 
@@ -144,8 +142,8 @@ def test_a_private_broker_that_comes_back_and_a_clean_end(programs: Programs, tm
 def test_it_can_be_stopped_while_it_starts(programs: Programs, tmp_path: Path, port: int, moment: str) -> None:
     env = environment(None) | {"AMQPJOBS_STATE_DIR": str(tmp_path / "state")}
     started = programs.start("-m", "amqpjobs", "up", "-A", "workers.demo", "--port", str(port), env=env)
-    started.wait_for(moment, 60)
-    assert started.stop(signal.SIGINT, 60) == 0
+    started.wait_for(moment)
+    assert started.stop(signal.SIGINT) == 0
     assert started.search("all stopped")
     assert processes_of(tmp_path) == []
 
@@ -154,14 +152,14 @@ def test_a_port_that_is_taken_is_an_error(programs: Programs, settings: Settings
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         started = up(programs, settings, port)
-        assert started.wait(30) == 1
+        assert started.wait() == 1
     assert started.search(f"error: port {port} is taken: .*--port")
 
 
 def test_a_module_that_is_not_there_is_an_error(programs: Programs, settings: Settings, port: int) -> None:
     arguments = ["-m", "amqpjobs", "up", "-A", "no_such_module", "--port", str(port)]
     started = programs.start(*arguments, env=environment(settings))
-    assert started.wait(60) == 1
+    assert started.wait() == 1
     assert started.search(r"worker +\| .*no_such_module")
     assert started.search(r"error: the worker ended with status 2")
     assert processes_of(settings.state_dir) == []

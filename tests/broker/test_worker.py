@@ -24,6 +24,7 @@ from amqpjobs.streams.port import Outgoing, Properties
 from amqpjobs.streams.sender import Sender
 from amqpjobs.worker.logs import JobFilter
 from tests.broker.conftest import Watches, Workers
+from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -40,7 +41,7 @@ def publish(link: Link) -> Callable[..., Awaitable[None]]:
 
     async def send(body: bytes, queue: str = "default", **properties: Any) -> None:
         message = Outgoing(body, names.JOBS_EXCHANGE, queue, Properties(**properties))
-        await sender.publish(message, timeout=10)
+        await sender.publish(message, timeout=PATIENCE)
 
     return send
 
@@ -477,7 +478,7 @@ async def test_acks_in_any_order_leave_nothing_behind(
     metrics = await watch(names.METRICS)
     await workers(jobs, concurrency=7)
     await asyncio.gather(*(client.enqueue("uneven", n) for n in range(400)))
-    await metrics.until(400, timeout=60)
+    await metrics.until(400)
     assert await workers.left() == 0
     assert sorted(ran) == list(range(400))
 
@@ -491,7 +492,7 @@ async def test_queues_are_served_in_the_order_given(
     for n in range(20):
         await client.enqueue("X", queue="low" if n % 2 else "critical")
     gate = threading.Event()
-    jobs.job(name="gate")(lambda: gate.wait(20))
+    jobs.job(name="gate")(lambda: gate.wait(PATIENCE))
     await client.enqueue("gate", queue="first")
     worker = await workers(jobs, queues="first critical low", concurrency=1, prefetch=20)
     await eventually(lambda: worker._fetcher.buffered == 20)
@@ -500,9 +501,22 @@ async def test_queues_are_served_in_the_order_given(
     assert ran == ["critical"] * 10 + ["low"] * 10
 
 
+@pytest.fixture
+def patient_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue keeps its turn however long a slow machine needs to bring its next jobs."""
+    monkeypatch.setattr("amqpjobs.worker.fetch.LONGEST_HOLD", PATIENCE)
+    monkeypatch.setattr("amqpjobs.worker.subscription.REFILL", 1.0)
+
+
 @pytest.mark.parametrize(("concurrency", "seconds"), [(1, 0.0), (4, 0.004), (10, 0.0)])
 async def test_weighted_queues_share_the_starts_while_both_are_full(
-    concurrency: int, seconds: float, jobs: Registry, client: Any, workers: Workers, watch: Watches
+    concurrency: int,
+    seconds: float,
+    jobs: Registry,
+    client: Any,
+    workers: Workers,
+    watch: Watches,
+    patient_turns: None,
 ) -> None:
     ran: list[str] = []
 
@@ -514,7 +528,7 @@ async def test_weighted_queues_share_the_starts_while_both_are_full(
     metrics = await watch(names.METRICS)
     await client.enqueue_many(("X", (), {"queue": queue}) for queue in ("critical", "default") for _ in range(400))
     await workers(jobs, queues="critical,3 default,1", concurrency=concurrency)
-    await metrics.until(800, timeout=60)
+    await metrics.until(800)
     last = max(number for number, queue in enumerate(ran) if queue == "critical")
     both_full = ran[: last + 1]
     share = both_full.count("default") / 400
@@ -525,7 +539,7 @@ async def test_weighted_queues_share_the_starts_while_both_are_full(
 
 
 async def test_without_weights_the_order_is_strict_while_the_first_is_full(
-    jobs: Registry, client: Any, workers: Workers, watch: Watches
+    jobs: Registry, client: Any, workers: Workers, watch: Watches, patient_turns: None
 ) -> None:
     ran: list[str] = []
 
@@ -536,10 +550,10 @@ async def test_without_weights_the_order_is_strict_while_the_first_is_full(
     metrics = await watch(names.METRICS)
     await client.enqueue_many(("X", (), {"queue": queue}) for queue in ("low", "critical") for _ in range(200))
     await workers(jobs, queues="critical low", concurrency=2)
-    await metrics.until(400, timeout=60)
+    await metrics.until(400)
     assert sorted(ran) == ["critical"] * 200 + ["low"] * 200
     early = ran[:200].count("low")
-    assert early <= 10, f"{early} of low before the last of critical: a broker that stalls for 50 ms lets one in"
+    assert early <= 10, f"{early} of low before the last of critical"
 
 
 async def test_a_deleted_queue_is_declared_again_and_consumed(

@@ -24,6 +24,7 @@ from amqpjobs.streams.port import Connection, FromTime, Incoming, Outgoing, Prop
 from tests.broker.reading import read_all
 from tests.conformance.conftest import Connect
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 CLASSIC = {"x-queue-type": "classic"}
 STREAM = {"x-queue-type": "stream", "x-max-age": "1D"}
@@ -41,7 +42,7 @@ class Inbox:
         self.changed.set()
 
     async def of(self, count: int) -> list[Incoming]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while len(self.messages) < count:
                 self.changed.clear()
                 await self.changed.wait()
@@ -99,7 +100,7 @@ async def test_after_close_everything_is_lost_without_a_reason(connect: Connect,
     await connection.close()
     assert connection.lost.done()
     assert connection.lost.exception() is None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.wait([publisher.lost, consumer.lost])
     with pytest.raises(ConnectionLost):
         await publisher.publish(Outgoing(b"", "", "q"))
@@ -214,7 +215,7 @@ async def test_a_missing_exchange_ends_the_channel_and_no_other(connection: Conn
     publisher, other = await connection.publisher(), await connection.publisher()
     with pytest.raises(NotFound, match="no-such"):
         await publisher.publish(Outgoing(b"", "no-such", "q"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.wait([publisher.lost])
     with pytest.raises(ConnectionLost):
         await publisher.publish(Outgoing(b"", "", "q"))
@@ -249,7 +250,7 @@ async def test_deliveries_come_in_order(connection: Connection) -> None:
             done = len(await inbox.of(done + 1))
             consumer.ack(inbox.messages[done - 1].tag, multiple=True)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await acknowledge()
     assert [message.body for message in inbox.messages] == numbers(500)
 
@@ -298,7 +299,7 @@ async def test_a_deleted_queue_ends_its_consumer_and_nothing_else(connection: Co
     reader = await connection.read("s", Inbox(), start="first")
     for name, subscription in (("q", consumer), ("s", reader)):
         await connection.delete_queue(name)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.wait([subscription.lost])
         assert isinstance(subscription.lost.exception(), ConsumerCancelled)
     assert not connection.lost.done()
@@ -348,7 +349,7 @@ async def test_a_handler_that_raises_stops_nothing(connection: Connection, caplo
         raise RuntimeError("by a mistake")
 
     await connection.consume("q", handler, prefetch=10)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     assert seen == numbers(3)
 
@@ -392,7 +393,7 @@ async def test_acks_give_a_stream_reader_more(connection: Connection) -> None:
             done.set()
 
     reader = await connection.read("s", handler, start="first", prefetch=10)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     assert seen == numbers(300)
 
@@ -423,8 +424,8 @@ async def test_a_connection_closed_by_force_tells_everybody(
         await asyncio.to_thread(broker.close_connections, vhost, named="victim")
         return connection.lost.done()
 
-    await eventually(closed, timeout=20)
-    async with asyncio.timeout(5):
+    await eventually(closed)
+    async with asyncio.timeout(PATIENCE):
         await publishing
         await asyncio.wait([publisher.lost, consumer.lost])
     for future in (connection.lost, publisher.lost, consumer.lost):

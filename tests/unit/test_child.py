@@ -19,6 +19,7 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.up.child import Child
 from amqpjobs.up.private_broker import free_port, is_free
 from tests.conftest import Eventually
+from tests.patience import PATIENCE
 
 Start = Callable[..., Child]
 
@@ -60,14 +61,14 @@ async def test_a_child_is_ready_once_it_says_so(make: Start, said: list[str]) ->
     child = make("import time, signal; print('already here, soon'); print('x ready: yes'); signal.pause()")
     assert not child.ready.is_set()
     await child.start()
-    await asyncio.wait_for(child.ready.wait(), 10)
+    await asyncio.wait_for(child.ready.wait(), PATIENCE)
     assert said == ["it: already here, soon", "it: x ready: yes"]
 
 
 async def test_a_child_that_dies_is_started_again(make: Start, said: list[str], eventually: Eventually) -> None:
     child = make(SERVES)
     await child.start()
-    await asyncio.wait_for(child.ready.wait(), 10)
+    await asyncio.wait_for(child.ready.wait(), PATIENCE)
     first = child.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -80,7 +81,7 @@ async def test_a_child_that_dies_is_started_again(make: Start, said: list[str], 
 async def test_a_child_that_cannot_start_is_not_tried_for_ever(make: Start, said: list[str]) -> None:
     child = make("import sys; print('no such module'); sys.exit(2)")
     await child.start()
-    await asyncio.wait_for(child.wait_failed(), 10)
+    await asyncio.wait_for(child.wait_failed(), PATIENCE)
     assert child.failure == "ended with status 2"
     assert not child.ready.is_set()
     assert said == ["it: no such module"]
@@ -99,7 +100,7 @@ async def test_a_stop_is_a_term_and_waits_for_the_end(make: Start, said: list[st
         """
     )
     await child.start()
-    await asyncio.wait_for(child.ready.wait(), 10)
+    await asyncio.wait_for(child.ready.wait(), PATIENCE)
     await child.stop()
     assert said == ["it: ready", "it: bye"]
     assert child.pid is None
@@ -118,17 +119,19 @@ async def test_a_child_that_ignores_term_is_killed_with_its_own_children(make: S
         grace=0.3,
     )
     await child.start()
-    await asyncio.wait_for(child.ready.wait(), 10)
+    await asyncio.wait_for(child.ready.wait(), PATIENCE)
     pids = [child.pid, int(said[0].split()[-1])]
     await child.stop()
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if pid and psutil.pid_exists(pid)], timeout=5)
+    _, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if pid and psutil.pid_exists(pid)], timeout=PATIENCE
+    )
     assert alive == []
 
 
 async def test_lines_of_any_length_get_through(make: Start, said: list[str], eventually: Eventually) -> None:
     child = make("import signal; print('x' * 300_000); print('ready'); signal.pause()")
     await child.start()
-    await asyncio.wait_for(child.ready.wait(), 10)
+    await asyncio.wait_for(child.ready.wait(), PATIENCE)
     assert sum(line.count("x") for line in said) == 300_000
     assert said[-1] == "it: ready"
 
@@ -155,7 +158,7 @@ def test_children_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     process.stdout.close()
-    assert psutil.wait_procs([child], timeout=10)[1] == []
+    assert psutil.wait_procs([child], timeout=PATIENCE)[1] == []
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:

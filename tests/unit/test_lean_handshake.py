@@ -10,6 +10,7 @@ from pamqp.base import Frame
 
 from amqpjobs.settings import Settings
 from amqpjobs.streams.lean.connection import connect
+from tests.patience import PATIENCE
 
 
 def frames(*methods: Frame) -> bytes:
@@ -32,7 +33,7 @@ async def test_what_the_broker_says_early_is_not_lost() -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         for _ in range(50):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 connection = await connect(Settings(url=f"amqp://guest:guest@127.0.0.1:{port}/"), name="test")
             assert connection.server["product"] == "Hasty"
             assert "low on memory" in str(connection.blocked)

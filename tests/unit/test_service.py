@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from amqpjobs.service import Service, first_failure
+from tests.patience import PATIENCE
 
 
 class Loop(Service):
@@ -46,6 +47,6 @@ async def test_the_first_failure_is_told_and_a_stop_is_none() -> None:
     await asyncio.sleep(0)
     assert not watching.done()
     bad.fail.set()
-    assert await asyncio.wait_for(watching, 5) == "bad ended: broken"
+    assert await asyncio.wait_for(watching, PATIENCE) == "bad ended: broken"
     assert isinstance(bad.failed, RuntimeError)
     await good.stop()

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from amqpjobs.clock import Clock
 from amqpjobs.settings import Settings
@@ -21,6 +21,7 @@ from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing
 from amqpjobs.web.app import create_app
+from tests.patience import PATIENCE
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -32,6 +33,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 @dataclass
@@ -59,7 +61,7 @@ async def serving(settings: Settings, clock: Clock | None = None) -> AsyncIterat
         task = asyncio.create_task(server.serve([listener]))
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            async with httpx.AsyncClient(base_url=address, timeout=10) as client:
+            async with httpx.AsyncClient(base_url=address, timeout=PATIENCE) as client:
                 yield Dashboard(address, client)
         finally:
             server.should_exit = True
@@ -79,7 +81,7 @@ async def dashboard(settings: Settings, eventually: Callable[..., Awaitable[Any]
             except httpx.TransportError:
                 return False
 
-        await eventually(ready, timeout=30)
+        await eventually(ready)
         yield served
 
 
@@ -89,7 +91,7 @@ Publish = Callable[..., Awaitable[None]]
 @pytest.fixture
 async def publish(link: Link, settings: Settings) -> AsyncIterator[Publish]:
     """`await publish(stream, entry_or_bytes, …)`, as a foreign program would: over the default exchange."""
-    connection = await link.connection(timeout=10)
+    connection = await link.connection(timeout=PATIENCE)
     await topology.ensure(connection, settings)
     publisher = await connection.publisher()
 
@@ -115,6 +117,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def page(browser: Browser) -> AsyncIterator[Page]:
     """A page that fails its test when a script of it fails, or its policy stops something."""
     page = await browser.new_page()
+    page.set_default_timeout(1000 * PATIENCE)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if _bad(message.text) else None)

@@ -239,7 +239,7 @@ async def test_metrics_are_never_doubled_by_a_restart_or_a_repeat(
             async def counted(served: Dashboard = served, expected: int = expected) -> bool:
                 return bool((await served.figures())["processed_today"] == expected)
 
-            await eventually(counted, timeout=20)
+            await eventually(counted)
             assert (await served.figures())["failed_today"] == number
 
 

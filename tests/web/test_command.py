@@ -13,12 +13,13 @@ import pytest
 
 from amqpjobs.settings import Settings
 from amqpjobs.web.auth import BindRefused, check_bind
+from tests.patience import PATIENCE
 
 
 def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "AMQPJOBS_URL": settings.url, "AMQPJOBS_STATE_DIR": str(settings.state_dir)}
     command = [sys.executable, "-m", "amqpjobs.web", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def failed_with_one_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -211,7 +211,7 @@ async def test_a_tick_happens_once_also_for_a_scheduler_that_lost_its_disk_or_wh
         await eventually(lambda: idle(scheduler))
         leader = scheduler.leaders[0]
         await (await bench.link.connection()).delete_queue(names.SCHEDULED)
-        await eventually(lambda: leader.view.renewals and leader.leading, timeout=20)
+        await eventually(lambda: leader.view.renewals and leader.leading)
         clock.turn_to(NOON + 3 * HOUR)
         await eventually(lambda: len(bench.jobs) >= 3)
         await eventually(lambda: idle(scheduler))
@@ -230,14 +230,14 @@ async def test_every_second_ticks_once_across_leaders_that_are_killed(
     for _ in range(KILLS):
         program = scheduler_program(programs, settings)
         aim = len(bench.counts) + 3
-        await eventually(lambda aim=aim: len(bench.counts) >= aim, timeout=60)
+        await eventually(lambda aim=aim: len(bench.counts) >= aim)
         program.send(signal.SIGKILL)
         program.wait()
     async with running(settings) as scheduler:
         aim = len(bench.counts) + 3
-        await eventually(lambda: len(bench.counts) >= aim, timeout=60)
+        await eventually(lambda: len(bench.counts) >= aim)
         await bench.put(names.CONTROLS, op("remove", at=time.time()))
-        await eventually(lambda: scheduler.controls.recurring == {} and scheduler.leading, timeout=30)
+        await eventually(lambda: scheduler.controls.recurring == {} and scheduler.leading)
         await eventually(lambda: idle(scheduler))
     happened = sorted(set(ticks(bench)))
     assert happened == list(range(happened[0], happened[0] + len(happened))), "a tick is missing"

@@ -150,7 +150,7 @@ async def test_a_connection_closed_by_force_tells_of_each_message(
         return connection.lost.done()
 
     publishing = asyncio.gather(*(publish() for _ in range(3)))
-    await eventually(closed, timeout=30)
+    await eventually(closed)
     async with asyncio.timeout(30):
         await publishing
     assert all(each.pending == set() for each in sent)
@@ -167,7 +167,7 @@ async def test_a_blocked_broker_holds_a_batch_up_and_the_socket_what_it_can(
     publisher = await connection.publisher()
     await node.ctl("set_vm_memory_high_watermark", "absolute", "1")
     probe = asyncio.create_task(publisher.publish_many(batch("q")))
-    await eventually(lambda: connection.blocked, timeout=30)
+    await eventually(lambda: connection.blocked)
     large = Batch([Outgoing(bytes(1_000_000), "", "q") for _ in range(40)])
     publishing = asyncio.create_task(publisher.publish_many(large))
     with pytest.raises(TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from amqpjobs.jobs import JobFunction
@@ -29,6 +30,9 @@ Call = (
 
 A list or tuple holds positional arguments, a mapping keyword arguments.
 """
+
+
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class PartlyEnqueued(BrokerError):
@@ -62,16 +66,17 @@ def parts(call: Call) -> Parts:
     if not isinstance(call, (tuple, list)) or not 1 <= len(call) <= 3:
         raise TypeError(f"one job is a name, or a tuple of name, arguments and options, not {call!r:.80}")
     given: Sequence[Any] = call
-    job = given[0]
     arguments = given[1] if len(given) > 1 else ()
-    options = given[2] if len(given) > 2 else {}
-    if not isinstance(options, Mapping):
+    options = given[2] if len(given) > 2 else _NO_OPTIONS
+    if not isinstance(options, (dict, Mapping)):  # a dict is told at once, another Mapping only by its registry
         raise TypeError(f"the options of a job are a mapping, not {options!r:.80}")
-    if isinstance(arguments, Mapping):
-        return Parts(job, (), arguments, cast(EnqueueOptions, options))
+    if isinstance(arguments, (list, tuple)):
+        return Parts(given[0], tuple(arguments), {}, cast(EnqueueOptions, options))
+    if isinstance(arguments, (dict, Mapping)):
+        return Parts(given[0], (), arguments, cast(EnqueueOptions, options))
     if isinstance(arguments, (str, bytes)) or not isinstance(arguments, Sequence):
         raise TypeError(f"the arguments of a job are a list or a mapping, not {arguments!r:.80}")
-    return Parts(job, tuple(arguments), {}, cast(EnqueueOptions, options))
+    return Parts(given[0], tuple(arguments), {}, cast(EnqueueOptions, options))
 
 
 class Bulk:

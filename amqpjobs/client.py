@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -148,7 +148,7 @@ class Client:
         self, job: JobName, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: EnqueueOptions
     ) -> dict[str, Any]:
         """The job as it would be sent now, checked; sends nothing."""
-        jid = payload.check_jid(options["jid"]) if options.get("jid") is not None else secrets.token_hex(12)
+        jid = payload.check_jid(options["jid"]) if options.get("jid") is not None else os.urandom(12).hex()
         if isinstance(job, JobFunction):
             options = {**job.defaults, **options}
             arguments = job.arguments(args, kwargs)

@@ -30,6 +30,7 @@ class JobFunction(Generic[P, R]):
         self.defaults = options
         self.is_async = inspect.iscoroutinefunction(function)
         self._signature = inspect.signature(function)
+        self._shape = _Shape(self._signature)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function itself, without any broker."""
@@ -64,6 +65,8 @@ class JobFunction(Generic[P, R]):
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | dict[str, Any]:
         """The arguments as the wire carries them: a list, or an object. Raises TypeError where a call would."""
+        if not (args and kwargs) and self._shape.fits(args, kwargs):
+            return dict(kwargs) if kwargs else list(args)
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -88,6 +91,27 @@ class JobFunction(Generic[P, R]):
             else:
                 named[name] = value
         return named
+
+
+class _Shape:
+    """Tells at a glance that a call fits a signature: `Signature.bind`, which has the words, costs much more."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        kinds = inspect.Parameter
+        given = signature.parameters.values()
+        placed = [each for each in given if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        named = [each for each in given if each.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
+        single = [each for each in given if each.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)]
+        self._named = frozenset(each.name for each in named)
+        self._required = frozenset(each.name for each in single if each.default is kinds.empty)
+        self._least = sum(each.default is kinds.empty for each in placed)
+        self._most = -1 if len(self._required) > self._least else len(placed)
+
+    def fits(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether it surely fits, of a call with one or the other."""
+        if kwargs:
+            return self._required <= kwargs.keys() <= self._named
+        return self._least <= len(args) <= self._most
 
 
 class Enqueuing(Generic[P]):

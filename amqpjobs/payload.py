@@ -5,7 +5,7 @@ What is refused here is refused before anything is sent, with an error that name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypedDict, cast
 
@@ -17,6 +17,7 @@ MAX_DEPTH = text.MAX_DEPTH - 2
 MAX_INTEGER_BITS = 14_000
 """Integers of about 4,200 digits and more are refused: readers give up on them."""
 MAX_RETRY = 1000
+_TEXT = frozenset([str])
 
 
 class JobOptions(TypedDict, total=False):
@@ -58,11 +59,20 @@ def document(
     """The job as a JSON object, everything checked. Raises TypeError or ValueError naming what is wrong."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"a job is named by a non-empty string or a @job function, not {name!r}")
-    checked = check_options(options)
+    checked = check_options(options) if options else {}
     carry(name, args)
-    body: dict[str, Any] = {"jid": jid, "class": name, "args": args, "queue": checked.pop("queue", names.DEFAULT_QUEUE)}
-    body |= {"retry": checked.pop("retry", 25), "retry_count": 0, "enqueued_at": now, "created_at": now}
-    return body | checked
+    body: dict[str, Any] = {
+        "jid": jid,
+        "class": name,
+        "args": args,
+        "queue": names.DEFAULT_QUEUE,
+        "retry": 25,
+        "retry_count": 0,
+        "enqueued_at": now,
+        "created_at": now,
+    }
+    body.update(checked)
+    return body
 
 
 def encode(job: Mapping[str, Any]) -> bytes:
@@ -191,7 +201,7 @@ _HINTS = {
 
 def carry(name: str, args: Sequence[Any] | Mapping[str, Any]) -> None:
     """Check that JSON can carry the arguments as they are. Raises TypeError naming the one that it cannot."""
-    if _plain(args if isinstance(args, dict) else list(args), 0):
+    if _plain_object(args, 1) if isinstance(args, dict) else _plain(args, 1):
         return
     pairs = args.items() if isinstance(args, Mapping) else enumerate(args)
     for key, value in pairs:
@@ -204,19 +214,27 @@ def carry(name: str, args: Sequence[Any] | Mapping[str, Any]) -> None:
             raise TypeError(f"{name}: {error}; nothing was sent") from None
 
 
-def _plain(value: object, depth: int) -> bool:
-    """The same check without words: the path to each value is built only when something is wrong."""
-    if value is None or isinstance(value, str | bool | float):
-        return True
-    if isinstance(value, int):
-        return value.bit_length() <= MAX_INTEGER_BITS
-    if depth > MAX_DEPTH:
-        return False
-    if isinstance(value, list | tuple):
-        return all(_plain(item, depth + 1) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _plain(item, depth + 1) for key, item in value.items())
-    return False
+def _plain(values: Iterable[object], depth: int) -> bool:
+    """The same check without words: True for values of JSON's own types, and False for what needs a closer look."""
+    for value in values:
+        kind = type(value)
+        if kind is str or value is None or kind is bool or kind is float:
+            continue
+        if kind is int:
+            if cast(int, value).bit_length() > MAX_INTEGER_BITS:
+                return False
+        elif depth > MAX_DEPTH:
+            return False
+        elif kind is list or kind is tuple:
+            if not _plain(cast("list[object]", value), depth + 1):
+                return False
+        elif kind is not dict or not _plain_object(cast("dict[object, object]", value), depth + 1):
+            return False
+    return True
+
+
+def _plain_object(value: Mapping[Any, object], depth: int) -> bool:
+    return _TEXT.issuperset(map(type, value)) and _plain(value.values(), depth)
 
 
 def _carry(value: object, where: str, depth: int) -> None:

@@ -46,8 +46,8 @@ def dump(value: Any) -> bytes:
         fast = orjson.dumps(value, default=_fragment)
     except TypeError:
         return _dump_exact(value)
-    # orjson writes NaN as null: where a null came out, only the slow way tells which it was
-    return _dump_exact(value) if b"null" in fast else fast
+    # orjson writes NaN as null: where a null came out, it has to be seen which it was
+    return _dump_exact(value) if b"null" in fast and not _finite(value) else fast
 
 
 def strict(value: Any) -> Any:
@@ -72,6 +72,19 @@ def safe(words: str) -> str:
     if words.isascii():
         return words
     return words.encode("utf-8", "backslashreplace").decode()
+
+
+_NEVER_NAN = frozenset([str, int, bool, type(None), Verbatim])
+
+
+def _finite(value: Any) -> bool:
+    """Whether there is no NaN or infinity in it; False too for what may hide one."""
+    kind = type(value)
+    if kind is dict:
+        return all(map(_finite, value.values()))
+    if kind is list or kind is tuple:
+        return all(map(_finite, value))
+    return math.isfinite(value) if kind is float else kind in _NEVER_NAN
 
 
 def _fragment(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import json
 import subprocess
 import sys
@@ -123,6 +124,35 @@ async def test_what_json_cannot_carry_is_refused_by_name(value: Any, says: str) 
     assert "SendEmailJob: argument 1['deep'][0]" in str(caught.value)
     assert says in str(caught.value)
     assert "nothing was sent" in str(caught.value)
+
+
+def _shapes() -> list[Any]:
+    def plain(a: int, b: int) -> None: ...
+    def defaults(a: int, b: int = 1, *, c: int = 2) -> None: ...
+    def placed(a: int, b: int = 1, /) -> None: ...
+    def must_be_named(a: int, *, c: int) -> None: ...
+    def many(a: int, *b: int) -> None: ...
+    def anything(*a: int, **b: int) -> None: ...
+    def named(a: int, **b: int) -> None: ...
+    def nothing() -> None: ...
+
+    return [plain, defaults, placed, must_be_named, many, anything, named, nothing]
+
+
+@pytest.mark.parametrize("function", _shapes(), ids=lambda function: function.__name__)
+def test_arguments_are_taken_where_a_call_would_take_them(function: Any, jobs: Registry) -> None:
+    registered: JobFunction[Any, None] = jobs.job(function)
+    calls: list[Any] = [((0,) * count, {}) for count in range(4)]
+    calls += [((), dict.fromkeys(names, 0)) for size in range(4) for names in itertools.combinations("abcd", size)]
+    for args, kwargs in calls:
+        try:
+            function(*args, **kwargs)
+        except TypeError as error:
+            with pytest.raises(TypeError, match=f"{function.__name__}: .*nothing was sent"):
+                registered.arguments(args, kwargs)
+            assert "argument" in str(error)
+        else:
+            assert registered.arguments(args, kwargs) == (kwargs or list(args))
 
 
 async def test_a_circle_is_refused() -> None:

@@ -13,11 +13,19 @@ from typing import Any
 from benchmarks import machine, results
 from benchmarks.broker import measured_broker
 from benchmarks.processes import BenchmarkError
-from benchmarks.scenarios import noop
+from benchmarks.scenarios import brokers, enqueue, latency, memory, noop, payloads, start, waiting
 from benchmarks.scenarios.session import Session
 
 SCENARIOS: dict[str, Callable[[Session], Any]] = {
+    "start": start.measure,
+    "enqueue": enqueue.measure,
+    "latency": latency.measure,
+    "async": waiting.asynchronous,
+    "threads": waiting.threaded,
     "noop": noop.measure,
+    "payloads": payloads.measure,
+    "brokers": brokers.measure,
+    "memory": memory.measure,
 }
 USAGE = f"ONLY={'|'.join(SCENARIOS)}, several with commas between"
 

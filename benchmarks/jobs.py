@@ -28,19 +28,19 @@ async def tick(*arguments: Any) -> None:
 
 
 @job(name="sleep_10_ms")
-async def sleep_10_ms() -> None:
+async def sleep_10_ms(*arguments: Any) -> None:
     """Waits, as a call of another service does."""
     await asyncio.sleep(0.010)
 
 
 @job(name="sleep_1_ms")
-def sleep_1_ms() -> None:
+def sleep_1_ms(*arguments: Any) -> None:
     """Waits in a thread, without holding the interpreter."""
     time.sleep(0.001)
 
 
 @job
-async def waited() -> None:
+async def waited(*arguments: Any) -> None:
     """Leaves in a file how many milliseconds passed from its enqueueing to its start."""
     context = current()
     assert context.enqueued_at is not None
@@ -48,7 +48,7 @@ async def waited() -> None:
 
 
 @job
-async def begun() -> None:
+async def begun(*arguments: Any) -> None:
     """Leaves in a file when it began, in seconds since 1970."""
     _note(repr(time.time()))
 

@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import page
+
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 LATEST = ROOT / "benchmarks" / "results" / "latest.json"
 
 
 def keep(scenario: str, measured: dict[str, Any]) -> None:
     """Put what one scenario gave in the place of what it gave before."""
     LATEST.parent.mkdir(exist_ok=True)
-    LATEST.write_text(json.dumps(load() | {scenario: measured}, indent=1) + "\n", "utf-8")
+    text = json.dumps(load() | {scenario: measured}, indent=1)
+    LATEST.write_text(text + "\n", "utf-8")
 
 
 def load() -> dict[str, Any]:
@@ -23,5 +27,9 @@ def load() -> dict[str, Any]:
 
 
 def publish() -> list[str]:
-    """Write the page; the names of what was written."""
-    return [str(LATEST)]
+    """Write the page and its chart of all that was measured last; the names of what was written."""
+    found = load()
+    DOCS.joinpath("benchmarks.md").write_text(page.written(found), "utf-8")
+    if found.get("noop", {}).get("figures"):
+        DOCS.joinpath(page.CHART).write_text(page.drawn(found), "utf-8")
+    return [str(path.relative_to(ROOT)) for path in (LATEST, DOCS / "benchmarks.md", DOCS / page.CHART)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from amqpjobs import __version__
 from benchmarks.peers.product import OURS, Product
 from benchmarks.place import Place
-from benchmarks.processes import ROOT, Command
+from benchmarks.processes import ROOT, BenchmarkError, Command
 
 QUEUE = "queue.default"
 DURABILITY = "persistent message, confirmed to the sender; its metric confirmed, then acknowledged"
@@ -36,6 +36,13 @@ def worker(place: Place, driver: str, concurrency: int = 100, tree: Path = ROOT)
 def produce(place: Place, driver: str, *arguments: str, tree: Path = ROOT) -> Command:
     """Our producer (benchmarks/produce.py)."""
     return Command([OURS, "-m", "benchmarks.produce", *arguments], environment(place, driver, tree), tree)
+
+
+def check(place: Place) -> None:
+    """Raises BenchmarkError when a job of ours failed: what was measured then was no-one's job."""
+    failed = [line for line in place.log.read_text("utf-8", "replace").splitlines() if " failed (try " in line]
+    if failed:
+        raise BenchmarkError(f"{len(failed)} jobs failed: {failed[0]}")
 
 
 def commit(tree: Path) -> str:

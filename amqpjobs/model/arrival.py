@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from amqpjobs.model import fields, names, reading, text
 from amqpjobs.model.messages import MAX_RETRIES, DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
 from amqpjobs.model.pending import Pending, Summary
-from amqpjobs.model.protocol import Position
+from amqpjobs.model.position import Position
 
 Readable = ScheduledJob | RetryEntry | DeadJob
 

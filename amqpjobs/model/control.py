@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
-from amqpjobs.model.protocol import Again, Command, How, Position
+from amqpjobs.model.copies import write_again, write_body, write_carry
+from amqpjobs.model.protocol import Command, How, Position
+
+__all__ = [
+    "write_again",
+    "write_carry",
+    "write_claimed",
+    "write_command",
+    "write_dropped",
+    "write_epoch",
+    "write_sealed",
+    "write_settled",
+    "write_term",
+    "write_tick",
+    "write_trimmed",
+]
 
 
 def write_epoch(epoch: str, *, at: float) -> dict[str, Any]:
@@ -52,7 +66,7 @@ def write_command(command: Command) -> dict[str, Any]:
         "error_message": command.error_message,
     }
     told = {name: value for name, value in optional.items() if value is not None}
-    return fields | told | ({} if command.body is None else _body(command.body))
+    return fields | told | ({} if command.body is None else write_body(command.body))
 
 
 def write_tick(
@@ -65,16 +79,11 @@ def write_tick(
     return fields if body is None else fields | {"body": body.decode("utf-8")}
 
 
-def write_again(again: Again) -> dict[str, Any]:
-    """The entry that brings an earlier incarnation's entry over; its body as text, or base64 where it is none."""
-    fields: dict[str, Any] = {"type": "again", "id": again.id, "jid": again.jid, "due": again.due, "bury": again.bury}
-    if again.fault is not None:
-        fields["fault"] = list(again.fault)
-    return fields | _body(again.body)
+def write_sealed(epoch: str, n: int, *, at: float) -> dict[str, Any]:
+    """The entry after which an incarnation takes nothing more of an earlier one, and has checkpoints."""
+    return {"type": "sealed", "epoch": epoch, "n": n, "at": at}
 
 
-def _body(body: bytes) -> dict[str, str]:
-    try:
-        return {"body": body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode("ascii")}
+def write_trimmed(epoch: str, n: int, *, first: int, entries: int, at: float) -> dict[str, Any]:
+    """The entry that puts on record that retention took what was pending."""
+    return {"type": "trimmed", "epoch": epoch, "n": n, "first": first, "entries": entries, "at": at}

@@ -16,31 +16,26 @@ from typing import Any
 
 from amqpjobs.model import names, protocol, reading, unwrapped
 from amqpjobs.model.arrival import Arrival, arrive, derived_jid, pending, read_one
+from amqpjobs.model.copies import brought_over, carried
+from amqpjobs.model.leadership import Leadership, headless
 from amqpjobs.model.messages import Unreadable
-from amqpjobs.model.pending import Claim, Facts, Pending, Store
+from amqpjobs.model.pending import Facts, Pending, Store
+from amqpjobs.model.position import WHOLE, Position, first_offset
 from amqpjobs.model.protocol import (
-    CLAIMED_HOWS,
     CONTROL_TYPES,
     Again,
-    Claimed,
+    Carry,
     Command,
     EpochMark,
-    How,
     Op,
-    Position,
-    Settled,
     Target,
-    Term,
     Tick,
     Verdict,
 )
 from amqpjobs.model.rejected import rejected
 
-FOLD_VERSION = 5
+FOLD_VERSION = 7
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
-
-FIRST_OFFSET = 1
-"""The greatest first offset of a whole stream: RabbitMQ counts from 0, LavinMQ from 1."""
 
 VERDICT_AGE = 86_400.0
 """Seconds of the log's own time for which the verdict of a command is kept."""
@@ -56,77 +51,92 @@ class DelayedSet:
             raise ValueError(f"{stream!r} is no delayed set; these are: {', '.join(names.DELAYED)}")
         self.stream = stream
         self.store = store
+        self._leadership = Leadership(store)
+        self._replaying = False
 
     def fold(self, offset: int, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
         """Apply the message at `offset`; its headers matter only where they stand for an entry or for a rejection.
 
         See `unwrapped` and `rejected`.
         """
+        facts = self.store.facts()
+        if facts.start is None:
+            self.store.keep_facts(facts._replace(start=offset))
+        self._replaying = offset < facts.upto
+        if self._replaying and self.store.is_void(Position(offset, WHOLE)):
+            return
         refused = rejected(body, headers) if headers and self.stream == names.DEAD else None
         if headers:
             body = unwrapped.joined(body, headers)
-        facts = self.store.facts()
-        if facts.headless is None:
-            self.store.keep_facts(facts._replace(headless=offset > FIRST_OFFSET))
         found = refused or reading.pieces(body)
         if isinstance(found, Unreadable):
             pos = Position(offset, 0)
             self.store.put(pending(self.stream, pos, found))
             return
-        if not found:
-            return
-        source, repeated = self._origin(found[0].value, offset)
-        if repeated:
-            return
-        for piece in found:
+        if found:
+            self._message(offset, found)
+
+    def _message(self, offset: int, pieces: list[reading.Piece]) -> None:
+        """Rule 2: a repeat of a message of ours has no effect."""
+        origin = protocol.read_source(pieces[0].value)
+        source = None
+        if origin is not None:
+            source, seq = origin
+            if not self._replaying:
+                if seq <= self.store.last_seq(source):
+                    self.store.keep_void(Position(offset, WHOLE))
+                    return
+                self.store.keep_seq(source, seq, offset)
+        for piece in pieces:
             self._apply(Position(offset, piece.index), piece, source)
 
-    def _origin(self, first: Any, offset: int) -> tuple[str | None, bool]:
-        """Rule 2: who appended this message of ours, and whether it is a repeat."""
-        origin = protocol.read_source(first)
-        if origin is None:
-            return None, False
-        source, seq = origin
-        if seq <= self.store.last_seq(source):
-            return source, True
-        self.store.keep_seq(source, seq, offset)
-        return source, False
-
     def _apply(self, pos: Position, piece: reading.Piece, source: str | None) -> None:
+        """Rule 4: what has no effect here must have none for a reader that begins later, and knows less."""
+        if self._replaying and self.store.is_void(pos):
+            return
+        if not self._effective(pos, piece, source) and not self._replaying:
+            self.store.keep_void(pos)
+
+    def _effective(self, pos: Position, piece: reading.Piece, source: str | None) -> bool:
         value = piece.value
         kind = value.get("type") if isinstance(value, dict) else None
         if isinstance(kind, str) and kind in CONTROL_TYPES and "job" not in value:
-            self._control(pos, value, source)
-        elif source is None or not isinstance(kind, str) or kind in ENTRY_TYPES:
-            self._add(pos, piece)
-        # else: a type that a later version of ours wrote; it has no effect here
+            return self._control(pos, value, source)
+        if source is None or not isinstance(kind, str) or kind in ENTRY_TYPES:
+            return self._add(pos, piece)
+        return True  # a type that a later version of ours wrote: it has no effect in any fold of this one
 
-    def _control(self, pos: Position, value: Mapping[str, Any], source: str | None) -> None:
-        match protocol.read_control(value):
-            case EpochMark(epoch):
-                self._epoch(epoch)
-            case Term() as term if source is not None:
-                self._term(term, source)
-            case Claimed() as claimed if source is not None:
-                self._claim(claimed, source)
-            case Settled() as settled if source is not None:
-                self._settle(settled, source)
-            case Command() as command:
-                self._command(pos, command)
-            case Again() as again:
-                self._again(pos, again)
-            case Tick() as tick if source is not None:
-                self._tick(pos, tick, source)
-            case _:
-                return
+    def _control(self, pos: Position, value: Mapping[str, Any], source: str | None) -> bool:
+        """Whether the entry counts; what is not well formed, or of no origin, counts for nobody."""
+        control = protocol.read_control(value)
+        match control:
+            case EpochMark():
+                return self._replaying or self._leadership.epoch(control)
+            case Command():
+                return self._command(pos, control)
+            case Again():
+                return self._again(pos, control)
+            case None:
+                return True
+        return source is None or self._of_ours(pos, control, source)
+
+    def _of_ours(self, pos: Position, control: protocol.OfOurs, source: str) -> bool:
+        match control:
+            case Carry():
+                return self._carry(pos, control)
+            case Tick():
+                return self._tick(pos, control, source)
+        return self._leadership.fold(control, source, replaying=self._replaying)
 
     # Entries that wait.
 
-    def _add(self, pos: Position, piece: reading.Piece) -> None:
+    def _add(self, pos: Position, piece: reading.Piece) -> bool:
         """Rule 5: a new pending entry, unless one that is here says the same or more."""
         arrival = arrive(self.stream, pos, piece)
-        if not arrival.readable or self._makes_way(arrival):
-            self.store.put(arrival.entry)
+        if arrival.readable and not self._makes_way(arrival):
+            return False
+        self.store.put(arrival.entry)
+        return True
 
     def _makes_way(self, arrival: Arrival) -> bool:
         """Remove what the entry replaces; False when it is to have no effect itself."""
@@ -148,99 +158,71 @@ class DelayedSet:
             if entry.claim is None:
                 self.store.remove(entry.id)
 
-    def _again(self, pos: Position, again: Again) -> None:
-        """Rule 24: an earlier incarnation's entry is pending under its old identity, the first time it is seen."""
-        if self.store.seen(again.id):
-            return
-        self.store.keep_seen(again.id)
-        entry = pending(self.stream, pos, read_one(self.stream, again.body, jid=again.jid))
-        fault = again.fault or entry.fault
-        self.store.put(replace(entry, id=again.id, jid=again.jid, due=again.due, bury=again.bury, fault=fault))
+    def _again(self, pos: Position, again: Again) -> bool:
+        """Rule 24: an earlier incarnation's entry is pending under its old identity, the first time it is seen.
 
-    # Leadership.
+        Once this incarnation is sealed (rule 25), checkpoints forget which were seen: such an entry comes too late, or
+        is a new one, unless the same is waiting.
+        """
+        if again.late:
+            if any(e.raw == again.body for e in self.store.of_jid(again.jid)):
+                return False
+        elif self.store.seen(again.id) or (self.store.facts().sealed and not self._replaying):
+            return False
+        else:
+            self.store.keep_seen(again.id)
+        self.store.put(brought_over(self.stream, pos, again))
+        return True
 
-    def _epoch(self, epoch: str) -> None:
-        """Rule 25: the first in a stream wins."""
-        facts = self.store.facts()
-        if facts.epoch is None:
-            self.store.keep_facts(facts._replace(epoch=epoch))
+    def _carry(self, pos: Position, carry: Carry) -> bool:
+        """Rules 13 and 14: the position moves, never the identity; a copy of what has changed since does nothing."""
+        entry = self.store.get(carry.id)
+        if entry is None:
+            if not self._began_before_us(carry.id):
+                return False
+            self.store.put(carried(self.stream, pos, carry))
+            return True
+        if entry.claim is not None or entry.rev != carry.rev:
+            return False
+        self.store.change(replace(entry, pos=pos, rev=pos))
+        return True
 
-    def _term(self, term: Term, source: str) -> None:
-        """Rule 7: a greater number leads; of two equal ones the first to land. Claims are untouched."""
-        facts = self.store.facts()
-        if term.epoch == facts.epoch and (facts.term is None or term.n > facts.term.n):
-            self.store.keep_facts(facts._replace(term=Claim(term.n, source), leader=term.by))
+    def _began_before_us(self, id_: str) -> bool:
+        """Rule 14: whether an entry that is not here is one that we never saw, rather than one that is gone.
 
-    def _claim(self, claimed: Claimed, source: str) -> None:
-        """Rule 9: the current leader claims what is pending and unclaimed."""
-        holder = Claim(claimed.n, source)
-        facts = self._adopt(claimed.epoch, holder)
-        if claimed.epoch != facts.epoch or facts.term != holder:
-            return
-        self.store.claim(claimed.entries, holder)
-
-    def _adopt(self, epoch: str, holder: Claim) -> Facts:
-        """Without the log's head, the first leader that is seen at work is the current one, in the current epoch.
-
-        Its `epoch` and `term` were trimmed away; were it not believed, all that it claimed and settled would be
-        pending for ever in this view, and run again when this view comes to lead.
+        Below `upto` the checkpoint vouches for each copy that it does not call void. A reader without head and
+        checkpoint believes the leader: the other way round every entry that waits would be lost to it.
         """
         facts = self.store.facts()
-        if facts.headless and (facts.epoch is None or (facts.term is None and facts.epoch == epoch)):
-            facts = facts._replace(epoch=epoch, term=facts.term or holder)
-            self.store.keep_facts(facts)
-        return facts
-
-    def _settle(self, settled: Settled, source: str) -> None:
-        """Rules 11 and 12."""
-        facts = self.store.facts()
-        if settled.epoch != facts.epoch:
-            return
-        if settled.how in CLAIMED_HOWS:
-            self.store.end(settled.entries)
-            return
-        if facts.term != Claim(settled.n, source):
-            return
-        removed = 0
-        for id_, rev in zip(settled.entries, settled.revs, strict=True):
-            entry = self.store.get(id_)
-            if entry is not None and entry.claim is None and entry.rev == rev:
-                self.store.remove(id_)
-                removed += 1
-        if removed and settled.how is How.DROPPED:
-            self.store.keep_facts(facts._replace(dropped=facts.dropped + removed))
+        if not self._replaying and not headless(facts):
+            return False
+        first = first_offset(id_)
+        return not self.store.seen(id_) if first is None else first < (facts.start or 0)
 
     # Recurring jobs.
 
-    def _tick(self, pos: Position, tick: Tick, source: str) -> None:
-        """Rule 19: under the current term, and only if it is later than the last one of its name.
-
-        The tick is the entry of its job: there is no moment at which it has happened and the job is not yet there.
-        """
-        holder = Claim(tick.n, source)
-        facts = self._adopt(tick.epoch, holder)
-        if tick.epoch != facts.epoch or facts.term != holder:
-            return
-        last = self.store.last_tick(tick.name)
-        if last is not None and (tick.t >= last if tick.back else tick.t <= last):
-            return
-        self.store.keep_tick(tick.name, tick.t)
+    def _tick(self, pos: Position, tick: Tick, source: str) -> bool:
+        """Rule 19: the tick is the entry of its job: there is no moment at which it has happened without one."""
+        if not self._leadership.tick(tick, source, replaying=self._replaying):
+            return False
         if tick.body is not None:
             jid = derived_jid(self.stream, pos, tick.body)
             self.store.put(pending(self.stream, pos, read_one(self.stream, tick.body, jid=jid)))
+        return True
 
     # Commands.
 
-    def _command(self, pos: Position, command: Command) -> None:
-        """Rules 15 to 18: judge each target, once."""
-        if self.store.verdicts(command.uuid) is not None:
-            return
+    def _command(self, pos: Position, command: Command) -> bool:
+        """Rules 15 to 18 and 22: judge each target, once; below `upto` our verdict is not to be relied on."""
+        if not self._replaying and self.store.verdicts(command.uuid) is not None:
+            return False
         facts = self.store.facts()
-        if command.epoch is not None and command.epoch != facts.epoch:
-            verdicts = [Verdict.NOT_FOUND for _ in command.targets]
-        else:
-            verdicts = [self._judge(pos, command, target) for target in command.targets]
-        self._keep(command, verdicts, facts)
+        if command.epoch is not None and command.epoch != facts.epoch and not self._replaying:
+            self._keep(command, [Verdict.NOT_FOUND for _ in command.targets], facts)
+            return False
+        verdicts = [self._judge(pos, command, target) for target in command.targets]
+        self._keep(command, [] if self._replaying else verdicts, facts)
+        return command.op is not Op.RESTORE or verdicts == [Verdict.DONE]
 
     def _keep(self, command: Command, verdicts: list[Verdict], facts: Facts) -> None:
         self.store.keep_verdicts(command.uuid, verdicts, command.at)

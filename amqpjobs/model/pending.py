@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from amqpjobs.model.protocol import Position, Verdict
+from amqpjobs.model.position import Position
+
+
+class Verdict(enum.StrEnum):
+    """What the fold says of one target of a command."""
+
+    DONE = "done"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
 
 
 class Claim(NamedTuple):
@@ -50,20 +59,40 @@ class Pending:
     claim: Claim | None = None
 
 
+class Trim(NamedTuple):
+    """Retention took `entries` pending entries, all that stood before the offset `first`; noticed at `at`."""
+
+    first: int
+    entries: int
+    at: float
+
+
 class Facts(NamedTuple):
     """What a fold knows of its stream as a whole.
 
-    `leader` names the process of the current term; `log_time` is the greatest `at` of a command so far. `headless`:
-    the first message that this fold saw was not the stream's first, retention had taken its head. `dropped` entries
-    were taken out because the set was full or they were too old.
+    `leader` names the process of the current term; `log_time` is the greatest `at` of a command so far. `start` is the
+    first offset that this fold saw. Below `upto` it takes from the log only what the checkpoint that it began with
+    leaves standing. `sealed`: what an earlier incarnation held has been brought over. `trimmed`: the last loss.
+    `dropped` entries were taken out because the set was full or they were too old.
     """
 
     epoch: str | None = None
     term: Claim | None = None
     leader: str = ""
     log_time: float = 0.0
-    headless: bool | None = None
+    start: int | None = None
+    upto: int = 0
+    sealed: bool = False
+    trimmed: Trim | None = None
     dropped: int = 0
+
+
+class Source(NamedTuple):
+    """Who appends (`from`), the number of its last message, and where that stands."""
+
+    source: str
+    seq: int
+    offset: int
 
 
 class Store(Protocol):
@@ -83,6 +112,30 @@ class Store(Protocol):
 
     def keep_seq(self, source: str, seq: int, offset: int) -> None:
         """Remember it, and at which offset."""
+        ...
+
+    def sources(self, limit: int) -> list[Source]:
+        """Those that appended last, the latest first."""
+        ...
+
+    def low(self) -> Position | None:
+        """The least position of a pending entry."""
+        ...
+
+    def is_void(self, pos: Position) -> bool:
+        """Whether what stands there has no effect (item WHOLE: the whole message)."""
+        ...
+
+    def keep_void(self, pos: Position) -> None:
+        """Remember that it has none."""
+        ...
+
+    def voids(self) -> list[Position]:
+        """All that are remembered, in order."""
+        ...
+
+    def forget_voids(self, before: int) -> None:
+        """Drop those of smaller offsets."""
         ...
 
     def get(self, id_: str) -> Pending | None:
@@ -129,6 +182,10 @@ class Store(Protocol):
         """Remember it."""
         ...
 
+    def ticks(self) -> dict[str, int]:
+        """The last tick of each recurring job that ever had one, by name."""
+        ...
+
     def verdicts(self, uuid: str) -> list[Verdict] | None:
         """What was said of a command, a verdict a target; None when it was never judged."""
         ...
@@ -141,101 +198,6 @@ class Store(Protocol):
         """Drop verdicts of commands whose `at` is earlier."""
         ...
 
-
-class MemoryStore:
-    """The plain store: what SQLite must agree with."""
-
-    def __init__(self) -> None:
-        self._facts = Facts()
-        self._seqs: dict[str, int] = {}
-        self._entries: dict[str, Pending] = {}
-        self._seen: set[str] = set()
-        self._ticks: dict[str, int] = {}
-        self._verdicts: dict[str, tuple[list[Verdict], float]] = {}
-
-    def facts(self) -> Facts:
-        """Epoch, term and the log's time."""
-        return self._facts
-
-    def keep_facts(self, facts: Facts) -> None:
-        """Replace them."""
-        self._facts = facts
-
-    def last_seq(self, source: str) -> int:
-        """The greatest sequence number folded from `source`; 0 for none."""
-        return self._seqs.get(source, 0)
-
-    def keep_seq(self, source: str, seq: int, offset: int) -> None:
-        """Remember it."""
-        self._seqs[source] = seq
-
-    def get(self, id_: str) -> Pending | None:
-        """The pending entry of that identity."""
-        return self._entries.get(id_)
-
-    def put(self, entry: Pending) -> None:
-        """Insert or replace by identity."""
-        self._entries[entry.id] = entry
-
-    def change(self, entry: Pending) -> None:
-        """Update what may change of an entry that is there."""
-        self._entries[entry.id] = entry
-
-    def remove(self, id_: str) -> None:
-        """Forget it; nothing when it is not there."""
-        self._entries.pop(id_, None)
-
-    def claim(self, ids: Iterable[str], holder: Claim) -> None:
-        """Claim those that are there and unclaimed."""
-        for id_ in ids:
-            entry = self._entries.get(id_)
-            if entry is not None and entry.claim is None:
-                self._entries[id_] = replace(entry, claim=holder)
-
-    def end(self, ids: Iterable[str]) -> None:
-        """Remove those that are there and claimed."""
-        for id_ in ids:
-            entry = self._entries.get(id_)
-            if entry is not None and entry.claim is not None:
-                del self._entries[id_]
-
-    def of_jid(self, jid: str) -> list[Pending]:
-        """All pending entries of a jid, oldest position first."""
-        return sorted((e for e in self._entries.values() if e.jid == jid), key=lambda e: e.pos)
-
-    def seen(self, id_: str) -> bool:
-        """Whether an earlier incarnation's entry was appended again already."""
-        return id_ in self._seen
-
-    def keep_seen(self, id_: str) -> None:
-        """Remember that it was."""
-        self._seen.add(id_)
-
-    def last_tick(self, name: str) -> int | None:
-        """The last tick of a recurring job."""
-        return self._ticks.get(name)
-
-    def keep_tick(self, name: str, t: int) -> None:
-        """Remember it."""
-        self._ticks[name] = t
-
-    def ticks(self) -> dict[str, int]:
-        """The last tick of each recurring job."""
-        return dict(self._ticks)
-
-    def verdicts(self, uuid: str) -> list[Verdict] | None:
-        """What was said of a command, a verdict a target."""
-        kept = self._verdicts.get(uuid)
-        return None if kept is None else kept[0]
-
-    def keep_verdicts(self, uuid: str, verdicts: list[Verdict], at: float) -> None:
-        """Remember it."""
-        self._verdicts[uuid] = (verdicts, at)
-
-    def forget_verdicts(self, before: float) -> None:
-        """Drop verdicts of commands whose `at` is earlier."""
-        self._verdicts = {uuid: kept for uuid, kept in self._verdicts.items() if kept[1] >= before}
-
-    def entries(self) -> dict[str, Pending]:
-        """All that is pending, by identity."""
-        return dict(self._entries)
+    def judged(self, limit: int) -> list[tuple[str, float]]:
+        """The commands whose verdicts are kept, by uuid and `at`, the latest first."""
+        ...

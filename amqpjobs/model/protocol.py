@@ -6,36 +6,40 @@ effect (`read_control` gives None), because a fold must agree with every other f
 
 from __future__ import annotations
 
-import base64
 import enum
-import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from amqpjobs.model import values
+from amqpjobs.model.copies import Again, Carry, read_again, read_body, read_carry
+from amqpjobs.model.pending import Verdict
+from amqpjobs.model.position import Position, foreign_id
 
-class Position(NamedTuple):
-    """Where an entry stands in its stream: the message's offset, and which item of that message it is."""
-
-    offset: int
-    item: int
-
-    @property
-    def id(self) -> str:
-        """The identity of an entry that first appeared here: "1234", or "1234:7" within an array."""
-        return str(self.offset) if self.item == 0 else f"{self.offset}:{self.item}"
-
-
-def foreign_id(epoch: str | None, entry: str, raw: bytes) -> str:
-    """The identity, in another incarnation of the stream, of an entry that first appeared in `epoch`.
-
-    An incarnation that no leader lived to name (None) lends no name: two such ones in a row would give the same to
-    different entries, and the second would be taken for a repeat of the first. The entry's own bytes tell them apart.
-    """
-    if "/" in entry:
-        return entry
-    return f"{epoch or '~' + hashlib.blake2b(raw, digest_size=8).hexdigest()}/{entry}"
+__all__ = [
+    "CLAIMED_HOWS",
+    "CONTROL_TYPES",
+    "Again",
+    "Carry",
+    "Claimed",
+    "Command",
+    "Control",
+    "EpochMark",
+    "How",
+    "OfOurs",
+    "Op",
+    "Position",
+    "Sealed",
+    "Settled",
+    "Target",
+    "Term",
+    "Tick",
+    "Trimmed",
+    "Verdict",
+    "foreign_id",
+    "read_control",
+    "read_source",
+]
 
 
 class Op(enum.StrEnum):
@@ -46,14 +50,6 @@ class Op(enum.StrEnum):
     RESCHEDULE = "reschedule"
     KILL = "kill"
     RESTORE = "restore"
-
-
-class Verdict(enum.StrEnum):
-    """What the fold says of one target of a command."""
-
-    DONE = "done"
-    NOT_FOUND = "not_found"
-    CONFLICT = "conflict"
 
 
 class How(enum.StrEnum):
@@ -132,15 +128,11 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """An entry of an earlier incarnation, appended again under its old identity."""
+class Sealed:
+    """The leader has brought over all that it knew of the stream's earlier life: checkpoints may begin."""
 
-    id: str
-    jid: str
-    due: float | None
-    bury: bool
-    fault: tuple[str, str] | None
-    body: bytes
+    epoch: str
+    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +151,31 @@ class Tick:
     back: bool = False
 
 
-Control = EpochMark | Term | Claimed | Settled | Command | Again | Tick
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The leader saw that retention took `entries` entries which were pending, all that stood before `first`."""
 
-CONTROL_TYPES = frozenset({"epoch", "term", "claimed", "settled", "command", "again", "tick", "marker"})
+    epoch: str
+    n: int
+    first: int
+    entries: int
+    at: float
 
 
-MAX_NUMBER = 2**63 - 1
-"""The greatest term, sequence number and offset: SQLite keeps no greater integer."""
+OfOurs = Term | Claimed | Settled | Carry | Tick | Sealed | Trimmed
+"""What counts only in a message that says who wrote it."""
+
+Control = EpochMark | Command | Again | OfOurs
+
+CONTROL_TYPES = frozenset(
+    {"epoch", "term", "claimed", "settled", "command", "again", "carry", "tick", "sealed", "trimmed", "marker"}
+)
 
 
 def read_source(first: Any) -> tuple[str, int] | None:
     """`from` and `seq` of a message of ours, told by its first entry; None of any other."""
     try:
-        return _text(first["from"]), _whole(first["seq"])
+        return values.text(first["from"]), values.whole(first["seq"])
     except (KeyError, TypeError, ValueError, IndexError):
         return None
 
@@ -185,65 +189,29 @@ def read_control(value: Mapping[str, Any]) -> Control | None:
         return None
 
 
-def _line(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    value.encode()  # a lone surrogate would stop SQLite, and with it every view, for ever
-    return value
-
-
-def _text(value: object) -> str:
-    if not value:
-        raise ValueError
-    return _line(value)
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError
-    if not 0 <= value <= MAX_NUMBER:
-        raise ValueError
-    return value
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _ids(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError
-    return tuple(_text(item) for item in value)
-
-
 def _epoch(value: Mapping[str, Any]) -> EpochMark:
-    return EpochMark(_text(value["epoch"]))
+    return EpochMark(values.text(value["epoch"]))
 
 
 def _term(value: Mapping[str, Any]) -> Term:
-    return Term(_text(value["epoch"]), _whole(value["n"]), _line(value.get("by", "")))
+    return Term(values.text(value["epoch"]), values.whole(value["n"]), values.line(value.get("by", "")))
 
 
 def _claimed(value: Mapping[str, Any]) -> Claimed:
-    return Claimed(_text(value["epoch"]), _whole(value["n"]), _ids(value["entries"]))
+    return Claimed(values.text(value["epoch"]), values.whole(value["n"]), values.ids(value["entries"]))
 
 
 def _settled(value: Mapping[str, Any]) -> Settled:
-    entries, how = _ids(value["entries"]), How(value["how"])
-    revs = tuple(Position(_whole(offset), _whole(item)) for offset, item in value.get("revs", ()))
+    entries, how = values.ids(value["entries"]), How(value["how"])
+    revs = tuple(Position(values.whole(offset), values.whole(item)) for offset, item in value.get("revs", ()))
     if how not in CLAIMED_HOWS and len(revs) != len(entries):
         raise ValueError
-    return Settled(_text(value["epoch"]), _whole(value["n"]), entries, how, revs)
+    return Settled(values.text(value["epoch"]), values.whole(value["n"]), entries, how, revs)
 
 
 def _target(value: Mapping[str, Any]) -> Target:
     entry = value.get("entry")
-    return Target(_text(value["jid"]), None if entry is None else _text(str(entry)))
+    return Target(values.text(value["jid"]), None if entry is None else values.text(str(entry)))
 
 
 def _command(value: Mapping[str, Any]) -> Command:
@@ -255,46 +223,36 @@ def _command(value: Mapping[str, Any]) -> Command:
     if op is Op.RESTORE and (len(targets) != 1 or targets[0].entry is None):
         raise ValueError  # each has a body, and a verdict, of its own
     return Command(
-        uuid=_text(value["uuid"]),
+        uuid=values.text(value["uuid"]),
         op=op,
         targets=targets,
-        at=_number(value["at"]),
-        by=_line(value.get("by", "")),
-        epoch=None if value.get("epoch") is None else _text(value["epoch"]),
-        due=None if due is None else _number(due),
-        error_class=None if value.get("error_class") is None else _text(value["error_class"]),
-        error_message=None if value.get("error_message") is None else _text(value["error_message"]),
-        body=_body(value) if op is Op.RESTORE else None,
+        at=values.number(value["at"]),
+        by=values.line(value.get("by", "")),
+        epoch=None if value.get("epoch") is None else values.text(value["epoch"]),
+        due=None if due is None else values.number(due),
+        error_class=None if value.get("error_class") is None else values.text(value["error_class"]),
+        error_message=None if value.get("error_message") is None else values.text(value["error_message"]),
+        body=read_body(value) if op is Op.RESTORE else None,
     )
 
 
-def _again(value: Mapping[str, Any]) -> Again:
-    id_ = _text(value["id"])
-    if "/" not in id_:
-        raise ValueError
-    due, fault = value.get("due"), value.get("fault")
-    return Again(
-        id=id_,
-        jid=_text(value["jid"]),
-        due=None if due is None else _number(due),
-        bury=value.get("bury") is True,
-        fault=None if fault is None else (_text(fault[0]), _line(fault[1])),
-        body=_body(value),
-    )
+def _sealed(value: Mapping[str, Any]) -> Sealed:
+    return Sealed(values.text(value["epoch"]), values.whole(value["n"]))
 
 
-def _body(value: Mapping[str, Any]) -> bytes:
-    return base64.b64decode(value["body_base64"]) if "body_base64" in value else _text(value["body"]).encode()
+def _trimmed(value: Mapping[str, Any]) -> Trimmed:
+    first, entries = values.whole(value["first"]), values.whole(value["entries"])
+    return Trimmed(values.text(value["epoch"]), values.whole(value["n"]), first, entries, values.number(value["at"]))
 
 
 def _tick(value: Mapping[str, Any]) -> Tick:
     body = value.get("body")
     return Tick(
-        epoch=_text(value["epoch"]),
-        n=_whole(value["n"]),
-        name=_text(value["name"]),
-        t=_whole(value["t"]),
-        body=None if body is None else _text(body).encode(),
+        epoch=values.text(value["epoch"]),
+        n=values.whole(value["n"]),
+        name=values.text(value["name"]),
+        t=values.whole(value["t"]),
+        body=None if body is None else values.text(body).encode(),
         back=value.get("back") is True,
     )
 
@@ -305,6 +263,9 @@ _READERS: Mapping[str, Any] = {
     "claimed": _claimed,
     "settled": _settled,
     "command": _command,
-    "again": _again,
+    "again": read_again,
+    "carry": read_carry,
     "tick": _tick,
+    "sealed": _sealed,
+    "trimmed": _trimmed,
 }

@@ -17,7 +17,7 @@ from typing import Any
 from amqpjobs.model.pending import Claim, Pending, Summary
 from amqpjobs.model.protocol import Position
 
-LAYOUT = 1
+LAYOUT = 2
 """Of these tables: a file of another one is rebuilt."""
 
 ITEM_BITS = 20
@@ -36,9 +36,14 @@ CREATE UNIQUE INDEX IF NOT EXISTS entries_odd ON entries (odd_id) WHERE odd_id I
 CREATE TABLE IF NOT EXISTS counts (
   cls TEXT NOT NULL, queue TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (cls, queue)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS live (one INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
 """
 
+OVERHEAD = 128
+"""What an entry takes in the log beside its bytes, about."""
+
 INDEXES = {
+    "entries_pos": "entries (pos_offset, pos_index)",
     "entries_jid": "entries (jid)",
     "entries_free": "entries (due, pos_offset, pos_index) WHERE claim_n IS NULL",
     "entries_claimed": "entries (claim_n) WHERE claim_n IS NOT NULL",
@@ -58,6 +63,7 @@ _INSERT = f"INSERT INTO entries ({COLUMNS}) VALUES "  # noqa: S608 (constants on
 _CHANGE = """UPDATE entries SET pos_offset=?, pos_index=?, rev_offset=?, rev_index=?, due=?, bury=?, fault=?,
  claim_n=?, claim_source=? WHERE number=?"""
 _COUNT = "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
+_LIVE = "INSERT INTO live VALUES (1, ?) ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes"
 _THESE = "number IN (SELECT value FROM json_each(?))"
 
 BUFFERED = 5000
@@ -82,6 +88,7 @@ class EntryTable:
         self._fresh_jids: dict[str, list[str]] = {}
         self._fresh_bytes = 0
         self._tally: Counter[tuple[str, str]] = Counter()
+        self._live = 0
         self._highest = _one(self.db, "SELECT max(number) FROM entries") or 0
 
     # Writing.
@@ -96,6 +103,7 @@ class EntryTable:
         self._fresh[entry.id] = number, entry
         self._fresh_jids.setdefault(entry.jid, []).append(entry.id)
         self._fresh_bytes += len(entry.raw)
+        self._live += len(entry.raw) + OVERHEAD
         self._tally[entry.summary.cls, entry.summary.queue] += 1
         if len(self._fresh) >= BUFFERED or self._fresh_bytes > BUFFERED_BYTES:
             self.flush()
@@ -153,6 +161,11 @@ class EntryTable:
             if any(n < 0 for *_, n in changed):
                 self.db.execute("DELETE FROM counts WHERE n=0")
             self._tally.clear()
+        if self._live:
+            self.db.execute(
+                "INSERT INTO live VALUES (1, ?) ON CONFLICT DO UPDATE SET bytes = bytes + ?", (self._live,) * 2
+            )
+            self._live = 0
 
     def rolled_back(self) -> None:
         """Forget what was cached of a transaction that did not commit."""
@@ -179,6 +192,11 @@ class EntryTable:
         """How many are pending."""
         self.flush()
         return int(_one(self.db, "SELECT sum(n) FROM counts") or 0)
+
+    def live_bytes(self) -> int:
+        """About how much of the log all that is pending takes, were it written once."""
+        self.flush()
+        return int(_one(self.db, "SELECT bytes FROM live") or 0)
 
     # Indexes.
 
@@ -207,11 +225,14 @@ class EntryTable:
     def _drop(self, id_: str) -> None:
         _, entry = self._fresh.pop(id_)
         self._fresh_bytes -= len(entry.raw)
+        self._live -= len(entry.raw) + OVERHEAD
         self._tally[entry.summary.cls, entry.summary.queue] -= 1
 
     def _delete(self, where: str, *fields: Any) -> None:
-        gone = self.db.execute(f"DELETE FROM entries WHERE {where} RETURNING cls, queue", fields)  # noqa: S608
-        self._tally.subtract(gone.fetchall())
+        gone = self.db.execute(f"DELETE FROM entries WHERE {where} RETURNING cls, queue, length(raw)", fields)  # noqa: S608
+        rows = gone.fetchall()
+        self._tally.subtract((cls, queue) for cls, queue, _ in rows)
+        self._live -= sum(size + OVERHEAD for *_, size in rows)
 
     def _number(self, id_: str) -> int | None:
         """The row of a stored entry, if there is one."""

@@ -7,13 +7,12 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from amqpjobs.model.pending import Claim, Facts, Pending
-from amqpjobs.model.protocol import Verdict
-from amqpjobs.streams.entry_table import SELECT, EntryTable, pending_of
+from amqpjobs.model.pending import Claim, Facts, Pending, Trim, Verdict
+from amqpjobs.streams.entry_table import SELECT, pending_of
+from amqpjobs.streams.kept_tables import KeptTables
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS seqs (source TEXT PRIMARY KEY, seq INTEGER NOT NULL, offset INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS ticks (name TEXT PRIMARY KEY, t INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, verdicts TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
@@ -57,7 +56,7 @@ class Row(NamedTuple):
     raw: bytes
 
 
-class SqliteStore(EntryTable):
+class SqliteStore(KeptTables):
     """`model.pending.Store` on a connection; the caller opens and commits the transactions, and flushes before."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -97,7 +96,10 @@ class SqliteStore(EntryTable):
         if self._facts is None:
             kept = self.meta("facts")
             facts = Facts(*json.loads(kept)) if kept else Facts()
-            self._facts = facts._replace(term=None if facts.term is None else Claim(*facts.term))
+            self._facts = facts._replace(
+                term=None if facts.term is None else Claim(*facts.term),
+                trimmed=None if facts.trimmed is None else Trim(*facts.trimmed),
+            )
         return self._facts
 
     def keep_facts(self, facts: Facts) -> None:
@@ -152,6 +154,10 @@ class SqliteStore(EntryTable):
     def forget_verdicts(self, before: float) -> None:
         """Drop verdicts of commands whose `at` is earlier."""
         self.db.execute("DELETE FROM verdicts WHERE at<?", (before,))
+
+    def judged(self, limit: int) -> list[tuple[str, float]]:
+        """The commands whose verdicts are kept, the latest first."""
+        return list(self.db.execute("SELECT uuid, at FROM verdicts ORDER BY at DESC, uuid LIMIT ?", (limit,)))
 
     # What the leader asks.
 

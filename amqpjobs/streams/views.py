@@ -13,8 +13,7 @@ from pathlib import Path
 
 from amqpjobs.model import names
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
-from amqpjobs.model.pending import Facts, Pending
-from amqpjobs.model.protocol import Verdict
+from amqpjobs.model.pending import Facts, Pending, Verdict
 from amqpjobs.streams.follow import Message
 from amqpjobs.streams.sqlite_store import FIRST, Row, SqliteStore, row_of
 

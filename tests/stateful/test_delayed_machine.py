@@ -60,9 +60,8 @@ class Protocol(RuleBasedStateMachine):
         """Some undisturbed progress: act, land, read."""
         for _ in range(times):
             self.world.act(self.world.candidates[index])
-            candidate = self.world.candidates[index]
-            self.world.land(candidate, confirm=True)
-            candidate.reader.read(self.world.log, len(self.world.log))
+            self.world.land(self.world.candidates[index], confirm=True)
+            self.world.read(index, len(self.world.log))
 
     @rule(index=who)
     def act_once(self, index: int) -> None:
@@ -79,7 +78,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(index=who, count=st.integers(1, 5))
     def read(self, index: int, count: int) -> None:
-        self.world.candidates[index].reader.read(self.world.log, count)
+        self.world.read(index, count)
 
     @rule(index=who, cold=st.booleans())
     def crash(self, index: int, cold: bool) -> None:
@@ -124,7 +123,7 @@ def moves(world: World) -> Iterator[Move]:
             if world.log[-1:] != [candidate.sending]:
                 yield lambda w, i=i: w.land(w.candidates[i], confirm=False)  # type: ignore[misc]
         if candidate.reader.next < len(world.log):
-            yield lambda w, i=i: w.candidates[i].reader.read(w.log)  # type: ignore[misc]
+            yield lambda w, i=i: w.read(i)  # type: ignore[misc]
         if candidate.phase == "lead" and world.sources < 3:
             yield lambda w, i=i: w.crash(i, cold=False)  # type: ignore[misc]
             yield lambda w, i=i: w.crash(i, cold=True)  # type: ignore[misc]
@@ -149,7 +148,7 @@ def test_breadth_first() -> None:
             break
         first.act(first.candidates[0])
         first.land(first.candidates[0], confirm=True)
-        first.candidates[0].reader.read(first.log, 9)
+        first.read(0, 9)
     assert first.candidates[0].phase == "lead"
     first.candidates.append(first._candidate(first.candidates[0].reader.__class__()))
     seen: set[bytes] = set()

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqpjobs.model import control, names
+from amqpjobs.model.checkpoint import Checkpoint, adopt
 from amqpjobs.model.delayed import DelayedSet
-from amqpjobs.model.pending import Claim, MemoryStore, Pending
-from amqpjobs.model.protocol import Again, Command, How, Op, Target, Verdict, foreign_id
+from amqpjobs.model.legacy import left_over
+from amqpjobs.model.memory import MemoryStore
+from amqpjobs.model.pending import Claim, Pending
+from amqpjobs.model.protocol import Command, How, Op, Target, Verdict
 
 NOW = 100.0
 LATER = 1e9
@@ -25,12 +28,15 @@ def _tick_body(t: int) -> bytes:
 
 
 class Reader:
-    """A fold and how far it has read. `start` > 0 is a cold reader of a log whose head was trimmed."""
+    """A fold and how far it has read; with a checkpoint, a cold reader that begins with that."""
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, checkpoint: Checkpoint | None = None, first: int = 0) -> None:
         self.store = MemoryStore()
         self.set = DelayedSet(names.SCHEDULED, self.store)
-        self.next = start
+        self.next = first
+        if checkpoint is not None:
+            adopt(checkpoint, self.store)
+            self.next = max(first, checkpoint.low)
 
     def read(self, log: list[bytes], count: int = 1) -> None:
         for body in log[self.next : self.next + count]:
@@ -58,6 +64,7 @@ class Candidate:
     old: list[tuple[str | None, list[Pending], dict[str, int]]] = field(default_factory=list)
     publishing: list[Pending] = field(default_factory=list)
     published: list[Pending] = field(default_factory=list)
+    brought: bool = False
 
     def append(self, *entries: dict[str, Any]) -> None:
         assert self.sending is None, "one unconfirmed append at a time"
@@ -149,6 +156,10 @@ class World:
             if confirm:
                 who.sending = None
 
+    def read(self, index: int, count: int = 1) -> None:
+        """A candidate's own fold goes on."""
+        self.candidates[index].reader.read(self.log, count)
+
     def land_late(self, which: int) -> None:
         if self.late:
             self.log.append(self.late.pop(which % len(self.late)))
@@ -158,9 +169,13 @@ class World:
         gone = self.candidates[index]
         if gone.sending is not None:
             self.late.append(gone.sending)
-        reborn = self._candidate(Reader() if cold else gone.reader)
+        reborn = self._candidate(self.cold() if cold else gone.reader)
         reborn.old = [] if cold else gone.old
         self.candidates[index] = reborn
+
+    def cold(self) -> Reader:
+        """A reader on a fresh disk."""
+        return Reader()
 
     def make_anew(self) -> None:
         """The stream is deleted and declared again; everyone notices and sets its state aside."""
@@ -221,13 +236,14 @@ class World:
             ids = [entry.id for entry in who.published]
             who.append(control.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
             who.published = []
+        elif who.old and who.brought:  # it is on record, as our own fold says: the old state may go
+            who.old.pop(0)
+            who.brought = False
         elif who.old:
-            old_epoch, pending, ticks = who.old.pop(0)
-            again = [
-                control.write_again(Again(foreign_id(old_epoch, e.id, e.raw), e.jid, e.due, e.bury, e.fault, e.raw))
-                for e in pending
-            ]
-            who.append(*again, *(control.write_tick(epoch, term.n, name, t) for name, t in ticks.items()))
+            self._bring_over(who, *who.old[0])
+            who.brought = True
+        elif not who.reader.store.facts().sealed:
+            who.append(control.write_sealed(epoch, term.n, at=NOW))
         elif (last := who.reader.store.last_tick("r") or 0) < self.tick:
             missing = range(last + 1, self.tick + 1)
             who.append(*(control.write_tick(epoch, term.n, "r", t, _tick_body(t)) for t in missing))
@@ -236,12 +252,32 @@ class World:
         elif due := who.reader.due():
             who.append(control.write_claimed(epoch, term.n, [entry.id for entry in due]))
 
+    def _bring_over(self, who: Candidate, epoch: str | None, pending: list[Pending], ticks: dict[str, int]) -> None:
+        store, term = who.reader.store, who.term
+        now = store.facts().epoch
+        assert now is not None and term is not None
+        entries = left_over(store, epoch, pending)
+        if entries is None:
+            self.excused |= {entry.jid for entry in pending}
+        again = [control.write_again(again) for again in entries or ()]
+        if messages := again + [control.write_tick(now, term.n, name, t) for name, t in ticks.items()]:
+            who.append(*messages)
+
     # What must hold.
 
-    def observe(self, start: int = 0) -> Reader:
-        reader = Reader(start)
+    def observe(self) -> Reader:
+        reader = Reader()
         reader.read(self.log, len(self.log))
         return reader
+
+    def note_verdicts(self, reader: Reader) -> None:
+        """Who gave a command was told what came of it."""
+        for uuid, (op, jid) in self.commands.items():
+            verdicts = reader.store.verdicts(uuid)
+            if op is Op.DELETE and verdicts == [Verdict.DONE]:
+                self.deleted.add(jid)
+            if op is Op.RESTORE and verdicts == [Verdict.DONE]:
+                self.deleted.discard(jid)
 
     def check(self) -> None:
         """The bounds that hold in every state."""
@@ -260,12 +296,7 @@ class World:
             for jid, count in self.publications.items():
                 crashes = terms_since_claim[jid]
                 assert count <= 1 + crashes, f"{jid} was published {count} times over {crashes} successions"
-        for uuid, (op, jid) in self.commands.items():
-            verdicts = reader.store.verdicts(uuid)
-            if op is Op.DELETE and verdicts == [Verdict.DONE]:
-                self.deleted.add(jid)
-            if op is Op.RESTORE and verdicts == [Verdict.DONE]:
-                self.deleted.discard(jid)
+        self.note_verdicts(reader)
         if not self.remade:
             for jid in self.deleted:
                 assert self.publications[jid] == 0, f"{jid} ran although its deletion was done"
@@ -296,7 +327,8 @@ class World:
             self.act(who)
             who = self.candidates[index]
             self.land(who, confirm=True)
-            who.reader.read(self.log, len(self.log))
+            self.read(index, len(self.log))
+            who = self.candidates[index]
             after = (who.source, who.phase, who.seq, who.sending, len(who.publishing), len(who.old), who.reader.next)
             if after == before:
                 return

@@ -10,8 +10,9 @@ import pytest
 from amqpjobs.model import control, names, protocol
 from amqpjobs.model.arrival import read_pending
 from amqpjobs.model.delayed import VERDICT_AGE, DelayedSet
+from amqpjobs.model.memory import MemoryStore
 from amqpjobs.model.messages import Unreadable
-from amqpjobs.model.pending import Claim, MemoryStore, Pending
+from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Position, Target, Verdict
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from amqpjobs.model import control, names
 from amqpjobs.model.delayed import DelayedSet
-from amqpjobs.model.pending import MemoryStore, Pending
+from amqpjobs.model.memory import MemoryStore
+from amqpjobs.model.pending import Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Position, Target
 from amqpjobs.streams.entry_table import BUFFERED, INDEXES, MOST_OFFSET, EntryTable, id_of, number_of
 from amqpjobs.streams.follow import Message

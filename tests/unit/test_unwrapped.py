@@ -14,9 +14,10 @@ from amqpjobs.model import control, names, outcomes, reading, release, text, unw
 from amqpjobs.model.arrival import read_one, read_pending
 from amqpjobs.model.burial import burial
 from amqpjobs.model.delayed import DelayedSet
+from amqpjobs.model.memory import MemoryStore
 from amqpjobs.model.messages import DeadJob, Job, RetryEntry, ScheduledJob, Unreadable
 from amqpjobs.model.outcomes import Failure
-from amqpjobs.model.pending import MemoryStore, Pending
+from amqpjobs.model.pending import Pending
 from amqpjobs.model.protocol import Again
 from tests.unit.odd import ANY_TEXT, JOBS, SCALARS, written
 

@@ -78,6 +78,12 @@ def scheduled(jid: str, due: Any, **job: Any) -> dict[str, Any]:
     return {"type": "scheduled_job", "jid": jid, "scheduled_at": due, "job": inner}
 
 
+def failed(jid: str, retry_at: float, count: int = 3) -> dict[str, Any]:
+    job = {"class": "C", "args": [], "queue": "default", "jid": jid, "retry_count": count - 1}
+    fault = {"error_message": "m", "error_class": "E", "failed_at": time.time()}
+    return {"type": "retry", "jid": jid, "retry_at": retry_at, "retry_count": count, "job": job} | fault
+
+
 @contextlib.asynccontextmanager
 async def running(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Scheduler]:
     scheduler = Scheduler(settings, clock or SystemClock())

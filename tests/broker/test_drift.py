@@ -206,7 +206,7 @@ async def test_a_queue_deleted_under_its_consumer_is_declared_again(
 # Odd times.
 
 
-async def test_each_odd_time_follows_the_documented_rule(
+async def test_sch_03_each_odd_time_follows_the_documented_rule(
     settings: Settings, link: Link, programs: Programs, eventually: Eventually
 ) -> None:
     """SCH-03: the far one waits, a time in milliseconds is one, and nothing fires by accident."""

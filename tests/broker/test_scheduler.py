@@ -23,7 +23,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
-from tests.broker.bench import Bench, running, scheduled
+from tests.broker.bench import Bench, failed, running, scheduled
 from tests.patience import PATIENCE, SOON
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -123,12 +123,6 @@ def good(stream: str, name: str) -> dict[str, Any]:
     if stream == names.SCHEDULED:
         return scheduled(jid, time.time())
     return failed(jid, time.time())
-
-
-def failed(jid: str, retry_at: float, count: int = 3) -> dict[str, Any]:
-    job = {"class": "C", "args": [], "queue": "default", "jid": jid, "retry_count": count - 1}
-    fault = {"error_message": "m", "error_class": "E", "failed_at": time.time()}
-    return {"type": "retry", "jid": jid, "retry_at": retry_at, "retry_count": count, "job": job} | fault
 
 
 async def test_a_retry_comes_back_with_its_count(scheduler: Scheduler, bench: Bench, eventually: Eventually) -> None:

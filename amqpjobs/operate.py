@@ -1,4 +1,4 @@
-"""Orders from the shell: `amqpjobs pause|resume|quiet|stop|cancel`."""
+"""Orders from the shell: `amqpjobs pause|resume|quiet|stop|cancel|recurring`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 EVERYBODY = "*"
+RECURRING = {
+    "pause": "no tick happens until it is resumed",
+    "resume": "ticks happen again, from now on",
+    "run": "its job runs once now, paused or not; prints the jid",
+    "remove": "it is no more (what a file or code declares comes back at the next start)",
+}
 
 
 def add_commands(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
@@ -34,11 +40,30 @@ def add_commands(commands: Any, run: Callable[[argparse.Namespace], int]) -> Non
     cancel = commands.add_parser("cancel", help=line, description=line)
     cancel.add_argument("jids", nargs="+", metavar="JID")
     cancel.set_defaults(run=run, order="cancel")
+    _add_recurring(commands, run)
+
+
+def _add_recurring(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
+    line = "recurring jobs: what there is, when each is due, and orders for one of them"
+    group = commands.add_parser("recurring", help=line, description=line)
+    verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = verbs.add_parser("list", help="all of them, with their last and next tick")
+    listing.add_argument("--json", action="store_true", help="as one JSON object: recurring and refused")
+    listing.set_defaults(run=run, order="recurring", verb="list")
+    for verb, meaning in RECURRING.items():
+        parser = verbs.add_parser(verb, help=meaning, description=meaning)
+        parser.add_argument("name", metavar="NAME")
+        parser.set_defaults(run=run, order="recurring", verb=verb)
 
 
 def run(options: argparse.Namespace) -> int:
     """Give the order; prints it once it is on record. Raises BrokerError, ValueError."""
     import asyncio  # noqa: PLC0415 - see amqpjobs.cli
+
+    if options.order == "recurring":
+        from amqpjobs import recurring_shell  # noqa: PLC0415 - see amqpjobs.cli
+
+        return recurring_shell.run(options, by=user())
 
     from amqpjobs.settings import load  # noqa: PLC0415 - see amqpjobs.cli
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from typing import Literal
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import audit, control, controls, names, text
+from amqpjobs.model import audit, control, controls, names, recurring, text
 from amqpjobs.model.audit import Ordered, Touched
 from amqpjobs.model.protocol import Command, Op, Target
+from amqpjobs.model.recurring import Schedule
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.link import Link
+
+RecurringOp = Literal["pause", "resume", "remove", "run"]
 
 WAITING = (names.SCHEDULED, names.RETRIES)
 """Where a job waits that is in no queue."""
@@ -81,6 +85,22 @@ class Orders:
         )
         entry = text.dump(control.write_command(command))
         await asyncio.gather(*(appender.append([entry], timeout=self._timeout) for appender in self._waiting))
+
+    async def recurring(self, op: RecurringOp, schedule: Schedule) -> str | None:
+        """Pause a recurring job, resume it, remove it, or run its job now, paused or not; then the jid of that run.
+
+        A run is no tick: the next one comes as if nothing had been.
+        """
+        name, now = schedule.name, self._clock.wall()
+        jid = f"{name}@run-{secrets.token_hex(6)}" if op == "run" else None
+        await self._record(f"{op} recurring", name, [jid] if jid else [])
+        if jid is not None:
+            await self._waiting[0].append([recurring.run_entry(schedule, jid, now)], timeout=self._timeout)
+        elif op == "remove":
+            await self._say(recurring.write_removed(name, by=self._by, at=now))
+        else:
+            await self._say(recurring.write_paused(name, on=op == "pause", by=self._by, at=now))
+        return jid
 
     async def close(self) -> None:
         """Close the channels; safe to repeat."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from amqpjobs.model import recurring
+from amqpjobs.model import names, recurring, text
+from amqpjobs.model.fields import Problem
 from amqpjobs.model.recurring import Recurring, Schedule
 from amqpjobs.payload import JobOptions, carry, check_options
 
@@ -73,3 +74,42 @@ def changes(
     return [recurring.write_removed(name, by=by, at=at) for name in gone] + [
         recurring.write_declared(each, by=by, at=at) for each in new
     ]
+
+
+class Line(NamedTuple):
+    """A recurring job in a list. `last` and `next` are ticks, in seconds since 1970; `problem`: why it has none."""
+
+    name: str
+    cls: str
+    queue: str
+    times: str
+    timezone: str
+    missed: str
+    origin: str
+    paused: bool
+    last: int | None
+    next: float | None
+    problem: str | None
+
+
+def lines(known: Mapping[str, Recurring], last: Mapping[str, int], now: float) -> list[Line]:
+    """All recurring jobs by name, as a list shows them."""
+    return [_line(known[name], last.get(name), now) for name in sorted(known)]
+
+
+def _line(each: Recurring, last: int | None, now: float) -> Line:
+    schedule = each.schedule
+    job, times, ticks = text.parse(schedule.job), schedule.times, recurring.ticks(each, last, now)
+    return Line(
+        schedule.name,
+        job["class"],
+        job.get("queue") or names.DEFAULT_QUEUE,
+        schedule.cron or f"every {schedule.every:,} s",
+        schedule.timezone if schedule.cron else "",
+        schedule.missed,
+        schedule.origin,
+        each.paused,
+        last,
+        ticks.due[0] if ticks.due else ticks.next,
+        str(times) if isinstance(times, Problem) else None,
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,7 +26,8 @@ from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests.broker.bench import Bench, TurnedClock, running
 from tests.broker.conftest import Workers
-from tests.broker.programs import Programs, environment
+from tests.broker.programs import Program, Programs, environment
+from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
 HOUR = 3600
@@ -314,3 +318,47 @@ async def test_the_code_of_a_worker_declares_and_what_it_no_longer_has_is_remove
         await workers(changed)
         await eventually(lambda: sorted(scheduler.controls.recurring or ()) == ["daily"])
         assert in_force(scheduler, "daily").schedule.cron == "0 4 * * *"  # type: ignore[union-attr]
+
+
+def shell(programs: Programs, settings: Settings, *words: str) -> Program:
+    program = programs.start("-m", "amqpjobs", *words, env=environment(settings))
+    program.wait(PATIENCE)
+    return program
+
+
+async def test_the_shell_lists_pauses_resumes_runs_and_removes(
+    settings: Settings, bench: Bench, programs: Programs, eventually: Eventually
+) -> None:
+    def said(*words: str) -> str:
+        return "\n".join(shell(programs, settings, *words).lines)
+
+    now = time.time()
+    async with running(settings) as scheduler:
+        await bench.put(names.CONTROLS, declare("monthly", at=now, cron="0 0 1 * *", timezone="Europe/Rome"))
+        await bench.put(names.CONTROLS, declare("ping", at=now, every=1))
+        await bench.put(names.CONTROLS, declare("bad", at=now, every=0))
+        await eventually(lambda: ticks(bench))
+        listed = json.loads(await asyncio.to_thread(said, "recurring", "list", "--json"))
+        monthly, ping = listed["recurring"]
+        assert (monthly["name"], monthly["times"], monthly["timezone"]) == ("monthly", "0 0 1 * *", "Europe/Rome")
+        assert monthly["last"] is None
+        assert monthly["next"] > now
+        assert ping["last"] >= ticks(bench)[0]
+        assert [each["name"] for each in listed["refused"]] == ["bad"]
+        assert await asyncio.to_thread(said, "recurring", "pause", "ping") == "paused ping"
+        await eventually(lambda: in_force(scheduler, "ping").paused)  # type: ignore[union-attr]
+        table = await asyncio.to_thread(said, "recurring", "list")
+        assert re.search(r"^ping +Report +every 1 s .* paused +once +AMQP$", table, re.MULTILINE)
+        jid = await asyncio.to_thread(said, "recurring", "run", "ping")
+        await eventually(lambda: bench.counts[jid] == 1)
+        assert next(job for job in bench.jobs if job["jid"] == jid)["recurring"] == {"name": "ping"}
+        assert await asyncio.to_thread(said, "recurring", "resume", "ping") == "resumed ping"
+        await eventually(lambda: not in_force(scheduler, "ping").paused)  # type: ignore[union-attr]
+        assert await asyncio.to_thread(said, "recurring", "remove", "ping") == "removed ping"
+        await eventually(lambda: in_force(scheduler, "ping") is None)
+        nobody = await asyncio.to_thread(shell, programs, settings, "recurring", "pause", "nobody")
+        assert nobody.wait() == 1
+        assert nobody.lines == ["amqpjobs: no recurring job is called 'nobody'; there are monthly"]
+    audit = json.loads(await asyncio.to_thread(said, "audit", "--json"))["items"]
+    did = [(each["what"], each["in"], each["via"]) for each in reversed(audit)]
+    assert did == [(f"{verb} recurring", "ping", "cli") for verb in ("pause", "run", "resume", "remove")]

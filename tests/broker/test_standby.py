@@ -20,10 +20,9 @@ from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests.broker.bench import Bench, running, scheduled
 from tests.broker.programs import Program, Programs, environment
+from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
-TAKES_OVER = 60.0
-"""Seconds: that it takes over at all, on a busy machine. What it takes is printed."""
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ async def three(programs: Programs, settings: Settings, eventually: Eventually) 
         program = programs.start("-m", "amqpjobs.scheduler", env=environment(settings))
         started.append(program)
         awaited = "leading scheduled_jobs" if number == 0 else "standing by"
-        await eventually(lambda program=program, awaited=awaited: program.search(awaited), timeout=TAKES_OVER)
+        await eventually(lambda program=program, awaited=awaited: program.search(awaited), timeout=PATIENCE)
     return started
 
 
@@ -63,7 +62,7 @@ async def nothing_left(settings: Settings, bench: Bench, eventually: Eventually)
     """A scheduler that comes last finds nothing to do: what left is settled."""
     count = len(bench.jobs)
     async with running(settings) as last:
-        await eventually(lambda: last.leading, timeout=TAKES_OVER)
+        await eventually(lambda: last.leading, timeout=PATIENCE)
         leader = last.leaders[0]
 
         async def empty() -> bool:
@@ -78,7 +77,7 @@ async def test_sch_05_of_three_schedulers_one_releases_and_nothing_leaves_twice(
 ) -> None:
     processes = await three(programs, settings, eventually)
     await schedule(link, 500, time.time() + 1)
-    await eventually(lambda: len(bench.counts) == 500, timeout=TAKES_OVER)
+    await eventually(lambda: len(bench.counts) == 500, timeout=PATIENCE)
     for process in reversed(processes):  # the ones that stand by first, so that none has to take over
         assert process.stop() == 0
     await nothing_left(settings, bench, eventually)
@@ -91,7 +90,7 @@ async def test_sch_05_the_active_one_killed_in_the_middle_of_a_batch_the_next_go
     processes = await three(programs, settings, eventually)
     total = 3000
     await schedule(link, total, time.time() + 2)
-    await eventually(lambda: len(bench.counts) >= 500, timeout=TAKES_OVER)
+    await eventually(lambda: len(bench.counts) >= 500, timeout=PATIENCE)
     processes[0].send(signal.SIGKILL)
     killed = time.monotonic()
     processes[0].wait()
@@ -103,9 +102,9 @@ async def test_sch_05_the_active_one_killed_in_the_middle_of_a_batch_the_next_go
         led = next((each for each in standing if each.search("leading scheduled_jobs")), None)
         return led is not None
 
-    await eventually(leading, timeout=TAKES_OVER)
+    await eventually(leading, timeout=PATIENCE)
     took = time.monotonic() - killed
-    await eventually(lambda: len(bench.counts) == total, timeout=TAKES_OVER)
+    await eventually(lambda: len(bench.counts) == total, timeout=PATIENCE)
     for process in sorted(standing, key=lambda each: each is led):
         assert process.stop() == 0
     await nothing_left(settings, bench, eventually)

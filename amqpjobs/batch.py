@@ -15,7 +15,7 @@ WINDOW = 1000
 """Jobs that are read and published together."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """A window closes at this size: what is unconfirmed waits in memory, here and in the broker."""
-UNDER_WAY = 2
+UNDER_WAY = 3
 """Windows that are published and not yet confirmed; the broker is never without work while another one is read."""
 
 Arguments = Sequence[Any] | Mapping[str, Any]

@@ -24,6 +24,7 @@ from amqpjobs.streams.errors import (
     NotFound,
     TooLarge,
     Unroutable,
+    again,
 )
 from amqpjobs.streams.limits import largest_entry
 from amqpjobs.streams.link import Link
@@ -47,6 +48,7 @@ class _Request:
     done: asyncio.Future[None]
     chunks: int = 0
     sent: bool = False
+    closed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +76,9 @@ class Appender:
         self._seq = 0
         self._queue: deque[_Chunk] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._alone: tuple[_Request, asyncio.Timeout] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def seq(self) -> int:
@@ -90,13 +95,17 @@ class Appender:
         if not entries:
             return
         request = _Request(asyncio.get_running_loop().create_future())
-        self._queue.extend(_chunks(request, entries, self._most()))
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._run(), name=f"append {self.stream}")
+        chunks = _chunks(request, entries, self._most())
         try:
-            async with asyncio.timeout(timeout):
-                await request.done
+            async with asyncio.timeout(timeout) as scope:
+                if self._alone is None and (self._pump is None or self._pump.done()):
+                    await self._append_alone(request, chunks, scope)
+                else:
+                    self._queue.extend(chunks)
+                    await request.done
         except TimeoutError:
+            if request.closed:
+                raise again(CLOSED) from None
             if request.sent:
                 raise ConfirmTimeout(f"no confirm from {self.stream} within {timeout:g} s") from None
             reason = self._link.blocked or self._link.last_error or "the broker did not answer"
@@ -110,7 +119,27 @@ class Appender:
             await asyncio.wait([pump])
         while self._queue:
             _refuse(self._queue.popleft().request, CLOSED)
+        if self._alone is not None:
+            request, scope = self._alone
+            if not scope.expired():
+                request.closed = True
+                scope.reschedule(asyncio.get_running_loop().time())
+            await self._idle.wait()
         await self._channel.close()
+
+    async def _append_alone(self, request: _Request, chunks: list[_Chunk], scope: asyncio.Timeout) -> None:
+        """Nobody else has anything to append: its caller sends it, without tasks of our own; others queue meanwhile."""
+        self._alone = request, scope
+        self._idle.clear()
+        try:
+            for chunk in chunks:
+                self._seq += 1
+                await self._until_confirmed(chunk.entries, self._seq, (request,))
+        finally:
+            self._alone = None
+            self._idle.set()
+            if self._queue:
+                self._pump = asyncio.create_task(self._run(), name=f"append {self.stream}")
 
     async def _run(self) -> None:
         while chunks := self._take():
@@ -149,7 +178,7 @@ class Appender:
             sending.cancel()
             _settle(requests, sending)
 
-    async def _until_confirmed(self, entries: list[bytes], seq: int, requests: list[_Request]) -> None:
+    async def _until_confirmed(self, entries: list[bytes], seq: int, requests: Sequence[_Request]) -> None:
         pause = FIRST_PAUSE
         whole = Outgoing(message_body(entries, self.source, seq), "", self.stream)
         while True:
@@ -204,6 +233,8 @@ def message_body(entries: Sequence[bytes], source: str, seq: int) -> bytes:
 
 def _object(entry: bytes) -> bytes:
     """What is no object in an array of entries would be read as an entry that cannot be understood."""
+    if entry[:1] == b"{" and entry[-1:] == b"}":
+        return entry
     stripped = entry.strip()
     if not (stripped.startswith(b"{") and stripped.endswith(b"}")):
         raise ValueError(f"an entry must be a JSON object, not {stripped[:40]!r}")
@@ -211,13 +242,20 @@ def _object(entry: bytes) -> bytes:
 
 
 def _chunks(request: _Request, entries: Sequence[bytes], most: int) -> list[_Chunk]:
+    objects = list(map(_object, entries))
+    size = sum(map(len, objects)) + len(objects)
+    chunks = [_Chunk(request, objects, size)] if size <= most else _split(request, objects, most)
+    request.chunks = len(chunks)
+    return chunks
+
+
+def _split(request: _Request, objects: Sequence[bytes], most: int) -> list[_Chunk]:
     chunks: list[_Chunk] = []
-    for entry in map(_object, entries):
+    for entry in objects:
         if not chunks or chunks[-1].size + len(entry) + 1 > most:
             chunks.append(_Chunk(request))
         chunks[-1].entries.append(entry)
         chunks[-1].size += len(entry) + 1
-    request.chunks = len(chunks)
     return chunks
 
 
@@ -236,4 +274,4 @@ def _settle(requests: list[_Request], sending: asyncio.Task[None]) -> None:
 def _refuse(request: _Request, error: BaseException) -> None:
     """An exception of one's own for each caller: a shared one would collect the tracebacks of them all."""
     if not request.done.done():
-        request.done.set_exception(type(error)(*error.args) if isinstance(error, BrokerError) else error)
+        request.done.set_exception(again(error) if isinstance(error, BrokerError) else error)

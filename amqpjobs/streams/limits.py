@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 MIB = 1024 * 1024
@@ -15,10 +16,14 @@ _SPARE = 4096
 
 def largest_message(server: Mapping[str, str], lowered: int | None = None) -> int:
     """The largest body in bytes that a broker takes; `lowered` is a setting of ours that allows less."""
-    major = server.get("version", "").split(".")[0]
-    old = server.get("product") == "RabbitMQ" and major.isdigit() and int(major) < 4
-    limit = BEFORE_4 if old else SINCE_4
+    limit = _usual(server.get("product", ""), server.get("version", ""))
     return limit if lowered is None else min(limit, lowered)
+
+
+@functools.lru_cache  # it is asked for with each message
+def _usual(product: str, version: str) -> int:
+    major = version.partition(".")[0]
+    return BEFORE_4 if product == "RabbitMQ" and major.isdigit() and int(major) < 4 else SINCE_4
 
 
 def largest_entry(limit: int) -> int:

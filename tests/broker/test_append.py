@@ -73,6 +73,18 @@ async def test_what_nobody_waits_for_is_not_sent_later(appender: Appender, link:
     assert [each["n"] for each in once(await read_all(await link.connection(), names.RETRIES))] == [2]
 
 
+async def test_one_that_gives_up_holds_up_nobody_behind_it(appender: Appender, link: Link) -> None:
+    tasks = [asyncio.create_task(appender.append([entry(n)], timeout=PATIENCE)) for n in range(4)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[2].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in results] == [asyncio.CancelledError, type(None)] * 2
+    found = [each["n"] for each in once(await read_all(await link.connection(), names.RETRIES))]
+    assert found[-2:] == [1, 3]
+    assert found[:-2] in ([], [0])
+
+
 async def test_closing_tells_whoever_waits(appender: Appender, link: Link) -> None:
     waiting = [asyncio.create_task(appender.append([entry(n)])) for n in range(3)]
     await asyncio.sleep(0)

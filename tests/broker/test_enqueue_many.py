@@ -51,10 +51,10 @@ async def test_each_form_of_a_call(client: Client, link: Link) -> None:
     assert (found[jids[4]]["queue"], found[jids[4]]["priority"]) == ("low", 3)
 
 
-async def test_windows_are_read_one_after_the_other(
+async def test_windows_come_one_after_the_other_on_a_queue_that_is_new(
     client: Client, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "WINDOW", 100)
+    monkeypatch.setattr(batch, "WINDOW", 30)
     read = 0
 
     def calls() -> Iterator[batch.Call]:
@@ -65,8 +65,9 @@ async def test_windows_are_read_one_after_the_other(
 
     jids = await client.enqueue_many(calls())
     assert read == len(set(jids)) == 250
-    order = {jid: n for n, jid in enumerate(jids)}
-    assert all(job["args"] == [order[job["jid"]]] for job in await taken(link, "default", 250))
+    assert [(job["jid"], job["args"]) for job in await taken(link, "default", 250)] == [
+        (jid, [n]) for n, jid in enumerate(jids)
+    ]
 
 
 @pytest.mark.parametrize("bad", [7, (), ("X", "text"), ("X", [], [], []), ("X", [object()]), ("X", [], {"nope": 1})])
@@ -104,6 +105,70 @@ async def test_what_the_broker_refuses_is_named_with_the_rest_confirmed(settings
     assert list(caught.value.unconfirmed) == ["j80000"]
     assert isinstance(caught.value.unconfirmed["j80000"], TooLarge)
     assert sorted(job["jid"] for job in await taken(link, "default", 2)) == ["j1", "j2"]
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["asyncio", "threads"])
+async def test_when_a_window_fails_those_under_way_with_it_are_told_and_no_other_is_read(
+    settings: Settings, link: Link, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    monkeypatch.setattr(batch, "WINDOW", 10)
+    small = settings.model_copy(update={"max_message_bytes": 70_000})
+    read = 0
+
+    def calls() -> Iterator[batch.Call]:
+        nonlocal read
+        for n in range(1000):
+            read += 1
+            yield ("X", ["x" * 80_000 if n == 15 else n], {"jid": f"j{n}"})
+
+    with pytest.raises(PartlyEnqueued) as caught:
+        if sync:
+            with SyncClient(small) as client:
+                await asyncio.to_thread(client.enqueue_many, calls())
+        else:
+            async with Client(small) as other:
+                await other.enqueue_many(calls())
+    assert read in range(20, 10 * batch.UNDER_WAY + 20 + 1)
+    assert caught.value.confirmed == [f"j{n}" for n in range(read) if n != 15]
+    assert list(caught.value.unconfirmed) == ["j15"]
+    found = await taken(link, "default", read - 1)
+    assert [job["jid"] for job in found] == caught.value.confirmed
+
+
+async def test_a_window_closes_at_some_mb(client: Client, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "WINDOW_BYTES", 10_000)
+    ahead = 0
+
+    def calls() -> Iterator[batch.Call]:
+        nonlocal ahead
+        for n in range(60):
+            ahead = n
+            yield ("X", ["x" * 3000])
+            if n == 40:
+                raise LookupError("gone")
+
+    with pytest.raises(PartlyEnqueued, match="40 jobs were enqueued, then LookupError"):
+        await client.enqueue_many(calls())
+    assert ahead == 40
+    assert len(await taken(link, "default", 40)) == 40
+
+
+async def test_a_cancelled_call_stops_reading_and_the_client_goes_on(client: Client, link: Link) -> None:
+    read = 0
+
+    def calls() -> Iterator[batch.Call]:
+        nonlocal read
+        for n in range(10**9):
+            read = n
+            yield ("X", [n])
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await client.enqueue_many(calls())
+    before = read
+    await client.enqueue("X", "last")
+    assert read == before
+    assert len(await taken(link, "default", 1)) == 1
 
 
 async def test_the_sync_client_reads_in_the_callers_thread(settings: Settings, link: Link) -> None:

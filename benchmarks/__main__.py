@@ -48,19 +48,23 @@ def main() -> int:
 def _measured(chosen: list[str], work: Path) -> int:
     with measured_broker(work) as broker:
         runs, scale = int(os.environ.get("BENCH_RUNS", "3")), float(os.environ.get("BENCH_SCALE", "1"))
-        session = Session(broker, work, runs, scale)
+        session = Session(broker, work, runs, scale, minutes=float(os.environ.get("BENCH_MINUTES", "25")))
         facts = machine.described() | {"broker": broker.version}
         session.say(f"{facts['commit']} on {facts['broker']}, {facts['cores']} cores")
+        failed: dict[str, str] = {}
+        written: list[str] = []
         for name in chosen:
             before = machine.quiet()
             session.failures = {}
             measured: Any = {}
             with session.survives(name):
                 measured = SCENARIOS[name](session)
+            failed |= session.failures
             kept = {"machine": facts, "before": before, "after": machine.quiet(), "failures": session.failures}
             results.keep(name, kept | {"figures": measured})
-        session.say(f"written: {', '.join(results.publish())}")
-    return 1 if session.failures else 0
+            written = results.publish()  # after each part: an end in between leaves a whole page
+        session.say(f"written: {', '.join(written)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -75,7 +75,9 @@ class Depths:
     """Asks how many messages of a queue nobody has taken yet: a passive declare, which the queue answers in turn."""
 
     def __init__(self, url: str) -> None:
-        self._connection = pika.BlockingConnection(pika.URLParameters(url))
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 0  # nobody answers them while another product is measured: the broker would hang up
+        self._connection = pika.BlockingConnection(parameters)
         self._channel = self._connection.channel()
 
     def ready(self, queue: str) -> int:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 from benchmarks.peers.product import OURS, Product
@@ -44,10 +40,10 @@ def _command(place: Place, program: str, *arguments: str) -> Command:
 
 
 def _enqueue(place: Place, jobs: int, job: str) -> Command:
-    """The trial says its rate in words of its own: this module run as a program hands it on."""
+    """The trial says its rate in words of its own: a program hands it on."""
     del job  # it has one of its own
     publish = _command(place, "publish.py", str(jobs), QUEUE)
-    return Command([OURS, "-m", "benchmarks.peers.trial", *publish.arguments[1:]], publish.environment)
+    return Command([OURS, "-m", "benchmarks.apps.trial_publisher", *publish.arguments[1:]], publish.environment)
 
 
 def _missing() -> bool:
@@ -68,16 +64,3 @@ TRIAL = Product(
     missing=_missing,
     proves=False,
 )
-
-
-def main(program: str, jobs: int, queue: str) -> None:
-    """Let it publish, and say how long that took."""
-    told = subprocess.run([OURS, program, str(jobs), queue], check=True, capture_output=True, text=True).stdout
-    rate = re.search(r"([0-9]+)/s", told)
-    if rate is None:
-        raise BenchmarkError(f"the trial said no rate: {told.strip()}")
-    print(json.dumps({"jobs": jobs, "seconds": jobs / int(rate[1])}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

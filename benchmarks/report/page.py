@@ -47,8 +47,8 @@ $ BENCH_URLS="amqp://… amqp://…" make bench ONLY=brokers
 $ BEFORE=../older make bench ONLY=noop         # another checkout of this project beside this one
 ```
 
-`BENCH_RUNS` (3) and `BENCH_SCALE` (1) make it shorter, `benchmarks/setup` says what it installs where. Parts: `noop`,
-`enqueue`, `latency`, `async`, `threads`, `memory`, `start`, `payloads`, `brokers`.
+`BENCH_RUNS` (3), `BENCH_SCALE` (1) and `BENCH_MINUTES` (25) make it shorter; `benchmarks/setup` says what it installs
+where. Parts: `noop`, `enqueue`, `latency`, `async`, `threads`, `memory`, `start`, `payloads`, `brokers`.
 """
 
 

@@ -13,6 +13,8 @@ from benchmarks.scenarios.runs import Runs, no_op, prove
 from benchmarks.scenarios.session import Session, installed
 
 PROCESSES = 2
+FOR_THE_OTHERS = 0.4
+"""The share of all the time in which no further round is begun."""
 GROWTH = (1, 4)
 GROWING = ("ours-lean", "yardstick")
 
@@ -21,6 +23,7 @@ GROWING = ("ours-lean", "yardstick")
 class _Entry:
     product: Product
     place: Place
+    version: str
     by_workers: dict[int, Runs] = field(default_factory=dict)
 
 
@@ -30,10 +33,13 @@ def measure(session: Session) -> dict[str, Any]:
         entries = []
         for product in installed(peers.ALL, session):
             with session.survives(f"noop {product.key}"):
-                entry = _Entry(product, stack.enter_context(session.place(product.key)))
+                entry = _Entry(product, stack.enter_context(session.place(product.key)), product.version())
                 prove(product, entry.place)
                 entries.append(entry)
         for number in range(session.runs):
+            if number and session.left < session.minutes * 60 * FOR_THE_OTHERS:
+                session.say(f"only {number} runs each: the time is needed for the other figures")
+                break
             for entry in entries:
                 for workers in _workers(entry.product):
                     _run(session, entry, workers, number)
@@ -57,6 +63,6 @@ def _run(session: Session, entry: _Entry, workers: int, number: int) -> None:
 
 def _described(entry: _Entry) -> dict[str, Any]:
     product = entry.product
-    words = {"title": product.title, "version": product.version(), "how": product.how}
+    words = {"title": product.title, "version": entry.version, "how": product.how}
     figures = {str(workers): runs.as_json() for workers, runs in entry.by_workers.items()}
     return words | {"durability": product.durability, "workers": figures}

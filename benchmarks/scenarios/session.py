@@ -11,7 +11,6 @@ from pathlib import Path
 from benchmarks.broker import Broker
 from benchmarks.peers.product import Product
 from benchmarks.place import Place, place
-from benchmarks.processes import BenchmarkError
 
 
 @dataclass(slots=True)
@@ -23,7 +22,14 @@ class Session:
     runs: int = 3
     scale: float = 1.0
     failures: dict[str, str] = field(default_factory=dict)
+    minutes: float = 25.0
+    """After which nothing is repeated any more: further runs are left out."""
     begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float:
+        """Seconds until then."""
+        return self.begun + 60 * self.minutes - time.monotonic()
 
     def jobs(self, count: int) -> int:
         """So many at full length."""
@@ -42,7 +48,7 @@ class Session:
         """A failure of this block is said and noted, and the others go on."""
         try:
             yield
-        except (BenchmarkError, OSError, ValueError, KeyError) as error:
+        except Exception as error:  # whatever a peer's failure looks like, the others are measured
             self.failures[what] = f"{type(error).__name__}: {error}"[:400]
             self.say(f"{what} failed: {error}")
 

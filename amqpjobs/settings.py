@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tomllib
+from collections.abc import Container
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
 
 from amqpjobs.addresses import redact as redact  # noqa: PLC0414 - asked for here by all who show `url`
 from amqpjobs.model import names
@@ -53,22 +49,22 @@ def _state_dir() -> Path:
     return Path(base) / "amqpjobs"
 
 
-Words = Annotated[
-    list[str], NoDecode, BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)
-]
+PREFIX = "AMQPJOBS_"
+FILE = Path("amqpjobs.toml")
+
+
+class Unreadable(Exception):
+    """The file of settings is no TOML."""
+
+
+Words = Annotated[list[str], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)]
 """A list: in the environment its items are separated by spaces."""
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """What every process of ours reads at its start. Nested values: `AMQPJOBS_STREAMS__RETRIES__MAX_AGE=…`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="AMQPJOBS_",
-        env_nested_delimiter="__",
-        toml_file="amqpjobs.toml",
-        extra="forbid",
-        hide_input_in_errors=True,  # it may be a password
-    )
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)  # it may be a password
 
     url: str = Field(default="amqp://guest:guest@127.0.0.1:5672/", repr=False)
     """The broker; several, separated by spaces or commas, are tried in this order at each connect."""
@@ -118,17 +114,11 @@ class Settings(BaseSettings):
     code_version: str | None = None
     """The version of your code, kept with each run."""
 
+    @model_validator(mode="before")
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
+    def _gather(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Arguments, then the environment, then the file."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return {**_over(_over(_in_file(), _in_environment(cls.model_fields)), given)}
 
     def limits(self, stream: str) -> StreamLimits:
         """The limits of one stream: the defaults with this setting's overrides."""
@@ -150,6 +140,47 @@ class Settings(BaseSettings):
         return self
 
 
+def _in_file() -> dict[str, Any]:
+    if not FILE.is_file():
+        return {}
+    try:
+        return tomllib.loads(FILE.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Unreadable(f"{FILE}: {error}") from None
+
+
+def _in_environment(fields: Container[str]) -> dict[str, Any]:
+    """`AMQPJOBS_NAME=…`; `streams` is one JSON object, or `AMQPJOBS_STREAMS__RETRIES__MAX_AGE=…` for each limit.
+
+    Capitals do not matter. Names that are no setting are somebody else's.
+    """
+    found: dict[str, Any] = {}
+    ours = ((name[len(PREFIX) :].lower(), value) for name, value in os.environ.items() if name.upper()[:9] == PREFIX)
+    for name, text in sorted(ours, key=lambda one: one[0].count("__")):  # what is nested goes over the whole
+        field, *path = name.split("__")
+        if field not in fields or (path and field != "streams"):
+            continue
+        value: Any = _json(text) if field == "streams" and not path else text
+        for part in reversed(path):
+            value = {part: value}
+        found[field] = _over(found.get(field), value)
+    return found
+
+
+def _json(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value  # and the check of the field says that it is no object
+
+
+def _over(low: Any, high: Any) -> Any:
+    """`high`, with what only `low` has: of tables, member by member."""
+    if not isinstance(low, dict) or not isinstance(high, dict):
+        return high
+    return low | {name: _over(low.get(name), value) for name, value in high.items()}
+
+
 _UNITS = {"Y": 365 * 86400.0, "M": 30 * 86400.0, "D": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -167,4 +198,7 @@ def load() -> Settings:
             name = "__".join(str(part) for part in problem["loc"]) or "streams"
             # the value itself stays out: it may be a password
             sys.stderr.write(f"AMQPJOBS_{name.upper()} (or {name} in amqpjobs.toml): {problem['msg']}\n")
+        raise SystemExit(2) from None
+    except Unreadable as error:
+        sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from None

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from amqpjobs.settings import Settings, redact
+from amqpjobs.settings import Settings, Unreadable, redact
 from amqpjobs.streams import state
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.errors import BrokerUnavailable, Refused
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings()
         asyncio.run(serve(settings, options.host, options.port))
-    except (CannotServe, BindRefused, NoStateFolder) as error:
+    except (CannotServe, BindRefused, NoStateFolder, Unreadable) as error:
         return _fail(str(error))
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())

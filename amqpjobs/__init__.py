@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from amqpjobs.batch import PartlyEnqueued
     from amqpjobs.client import Client
-    from amqpjobs.errors import Fail, JobTimeout, Retry, Snooze, TooFarAhead, UnknownJobClass
+    from amqpjobs.errors import Fail, JobTimeout, Retry, Snooze, UnknownJobClass
     from amqpjobs.jobs import JobFunction, Registry, job, recurring
     from amqpjobs.settings import Settings
     from amqpjobs.streams.errors import BrokerError, BrokerUnavailable, ConfirmTimeout, Refused, TooLarge
@@ -36,7 +36,6 @@ __all__ = [
     "Settings",
     "Snooze",
     "SyncClient",
-    "TooFarAhead",
     "TooLarge",
     "UnknownJobClass",
     "current",
@@ -47,7 +46,7 @@ __all__ = [
 _HOMES = {
     "amqpjobs.batch": ("PartlyEnqueued",),
     "amqpjobs.client": ("Client",),
-    "amqpjobs.errors": ("Fail", "JobTimeout", "Retry", "Snooze", "TooFarAhead", "UnknownJobClass"),
+    "amqpjobs.errors": ("Fail", "JobTimeout", "Retry", "Snooze", "UnknownJobClass"),
     "amqpjobs.jobs": ("JobFunction", "Registry", "job", "recurring"),
     "amqpjobs.settings": ("Settings",),
     "amqpjobs.streams.errors": ("BrokerError", "BrokerUnavailable", "ConfirmTimeout", "Refused", "TooLarge"),

@@ -17,14 +17,13 @@ from amqpjobs.jobs import JobFunction
 from amqpjobs.model import names, text
 from amqpjobs.orders import Orders
 from amqpjobs.payload import EnqueueOptions
-from amqpjobs.settings import Settings, age_seconds
+from amqpjobs.settings import Settings
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing, Properties
 from amqpjobs.streams.sender import Sender
 
-_DAY = 86400.0
 _MILLISECONDS = 1e11
 """A moment from here on is taken for milliseconds: in seconds it would lie beyond the year 5138."""
 
@@ -100,7 +99,7 @@ class Client:
     ) -> str:
         """Put a job on its queue at `when`: a datetime (without a zone: local time) or seconds since 1970.
 
-        The past means now. Raises TooFarAhead beyond what the stream `scheduled_jobs` keeps.
+        The past means now. It may be years ahead: what the stream would forget, the scheduler writes again in time.
         """
         return await self._schedule(moment(when), self.document(job, args, kwargs or {}, options))
 
@@ -171,24 +170,12 @@ class Client:
         now = self._clock.wall()
         if due <= now:
             return await self._enqueue(document)
-        self._check_horizon(due - now)
         jid: str = document["jid"]
         entry = {"type": "scheduled_job", "jid": jid, "scheduled_at": due}
         body = text.dump(entry | {"job": text.Verbatim(payload.encode(document))})
         await self.start()
         await self._scheduled.append([body], timeout=self.settings.publish_timeout)
         return jid
-
-    def _check_horizon(self, ahead: float) -> None:
-        """The stream forgets what is older than its limit, a waiting job included."""
-        limit = self.settings.limits(names.SCHEDULED).max_age
-        age = age_seconds(limit)
-        horizon = age - min(_DAY, age / 10)
-        if ahead > horizon:
-            raise errors.TooFarAhead(
-                f"{ahead / _DAY:.1f} days ahead is beyond the {horizon / _DAY:.1f} that the stream {names.SCHEDULED}"
-                f" (max_age {limit}) can promise; nothing was sent"
-            )
 
 
 def _outgoing(document: dict[str, Any]) -> Outgoing:

@@ -44,10 +44,6 @@ class JobTimeout(Exception):
     """The job ran longer than its `timeout`."""
 
 
-class TooFarAhead(ValueError):
-    """The time asked for lies beyond what the stream `scheduled_jobs` keeps; nothing was sent."""
-
-
 def seconds(value: float | timedelta | None) -> float | None:
     """A delay as seconds. Raises TypeError for what is no number or timedelta, ValueError for NaN and infinities."""
     if value is None:

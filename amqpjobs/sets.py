@@ -15,6 +15,7 @@ from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.audit_store import AuditStore
+from amqpjobs.streams.checkpoints import ColdStart
 from amqpjobs.streams.errors import NotFound
 from amqpjobs.streams.follow import Follower, View
 from amqpjobs.streams.link import Link
@@ -74,7 +75,8 @@ async def followed(link: Link, view: View, stream: str) -> AsyncIterator[Followe
     connection = await link.connection()
     if await connection.passive(stream) is None:
         raise NotFound(f"there is no stream {stream}: `amqpjobs setup` declares it")
-    follower = Follower(link, view, stream, clock=link.clock)
+    origin = ColdStart(view, link.clock) if isinstance(view, DelayedView) else None
+    follower = Follower(link, view, stream, clock=link.clock, origin=origin)
     await follower.start()
     try:
         while not follower.caught_up:

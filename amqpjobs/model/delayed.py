@@ -76,6 +76,10 @@ class DelayedSet:
         if found:
             self._message(offset, found)
 
+    def overtaken(self, first: int) -> None:
+        """Retention took what was not folded yet, up to `first`: who leads now may have come to it in there."""
+        self.store.keep_facts(self.store.facts()._replace(term=None, start=first, upto=0))
+
     def _message(self, offset: int, pieces: list[reading.Piece]) -> None:
         """Rule 2: a repeat of a message of ours has no effect."""
         origin = protocol.read_source(pieces[0].value)

@@ -12,6 +12,7 @@ import socket
 from amqpjobs import schedules
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
+from amqpjobs.scheduler.cleaner import Cleaner, Limits
 from amqpjobs.scheduler.controls import ControlsKeeper
 from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.election import RETRY, Election
@@ -24,6 +25,7 @@ from amqpjobs.service import Service, first_failure
 from amqpjobs.settings import Settings, age_seconds
 from amqpjobs.streams import state, topology
 from amqpjobs.streams.append import Appender
+from amqpjobs.streams.checkpoints import ColdStart
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
@@ -153,7 +155,8 @@ class Scheduler:
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
         view = DelayedView(folder.path, stream, keep_old=True)
-        return StreamLeader(self, view, Follower(self.reading, view, stream, clock=self.clock))
+        origin = ColdStart(view, self.clock)
+        return StreamLeader(self, view, Follower(self.reading, view, stream, clock=self.clock, origin=origin))
 
     def new_reign(self, view: DelayedView, follower: Follower, resources: contextlib.AsyncExitStack) -> Reign:
         """A fresh try at leading: its appender's `from` is what a term belongs to. `resources` closes its channels."""
@@ -171,11 +174,18 @@ class Scheduler:
             releaser,
             self.clock,
             identity=self.identity,
-            horizon=age_seconds(self.settings.limits(view.stream).max_age),
+            cleaner=self._cleaner(view, resources),
             new_id=lambda: secrets.token_hex(8),
             ticker=Ticker(lambda: self.controls.recurring) if view.stream == names.SCHEDULED else None,
             cap=self._dead_cap(view) if view.stream == names.DEAD else None,
         )
+
+    def _cleaner(self, view: DelayedView, resources: contextlib.AsyncExitStack) -> Cleaner:
+        checkpoints = Appender(self.link, names.CHECKPOINTS, clock=self.clock)
+        resources.push_async_callback(checkpoints.close)
+        kept = self.settings.limits(view.stream)
+        limits = Limits(age_seconds(kept.max_age), kept.max_bytes)
+        return Cleaner(view, checkpoints, self.reading, self.clock, identity=self.identity, limits=limits)
 
     def _dead_cap(self, view: DelayedView) -> DeadCap:
         max_age = age_seconds(self.settings.dead_max_age)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import control, text
+from amqpjobs.model.legacy import left_over
 from amqpjobs.model.pending import Claim, Pending
-from amqpjobs.model.protocol import Again, Command, How, Op, Target, foreign_id
+from amqpjobs.model.protocol import How
+from amqpjobs.scheduler.cleaner import Cleaner
 from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.recurring import Ticker
 from amqpjobs.scheduler.release import Releaser
@@ -37,7 +39,6 @@ FOLD_TIMEOUT = 10.0
 as a rule. One that does not come went down with a stream that was deleted before anything of it was read."""
 FINISH = 2.0
 """Seconds that a leader which is stopped, or whose election is lost, has to settle what it is publishing."""
-TOO_FAR = "TooFarAhead"
 
 
 class Deposed(Exception):
@@ -56,7 +57,7 @@ class Reign:
         clock: Clock,
         *,
         identity: str,
-        horizon: float,
+        cleaner: Cleaner,
         new_id: Callable[[], str],
         ticker: Ticker | None = None,
         cap: DeadCap | None = None,
@@ -68,10 +69,10 @@ class Reign:
         self._releaser = releaser
         self._clock = clock
         self._identity = identity
-        self._horizon = horizon
+        self.cleaner = cleaner
         self._new_id = new_id
         self._ticker = ticker
-        self._epoch = ""
+        self.epoch = ""
         self._term = Claim(0, appender.source)
         self._renewals = view.renewals
         self._wake = asyncio.Event()
@@ -89,10 +90,15 @@ class Reign:
             await self._win()
             await self._bring_over()
             self.leading = True
-            await self._serve()
+            await _first_to_end(self._serve(), self.cleaner.serve(self))
         finally:
             self.leading = False
             self._follower.on_fold.remove(self._wake.set)
+
+    @property
+    def n(self) -> int:
+        """The number of our term."""
+        return self._term.n
 
     # Winning.
 
@@ -100,39 +106,50 @@ class Reign:
         """Rules 7, 8, 25. A term's number is the time in ms, or one more than the last: even a reader that lost the
         log's head, and with it the last term, picks a greater one."""
         facts = await self._follower.query(self._view.facts)
-        await self._append([control.write_epoch(facts.epoch or self._new_id(), at=self._clock.wall())])
+        await self.append([control.write_epoch(facts.epoch or self._new_id(), at=self._clock.wall())])
         while True:
             facts = await self._follower.query(self._view.facts)
             assert facts.epoch is not None, "an epoch was folded"
-            self._epoch = facts.epoch
+            self.epoch = facts.epoch
             n = max(int(self._clock.wall() * 1000), facts.term.n + 1 if facts.term else 1)
-            await self._append([control.write_term(self._epoch, n, by=self._identity, at=self._clock.wall())])
+            await self.append([control.write_term(self.epoch, n, by=self._identity, at=self._clock.wall())])
             self._term = Claim(n, self._appender.source)
             facts = await self._follower.query(self._view.facts)
             if facts.term == self._term:
                 log.info("leading %s in term %d", self._view.stream, n)
                 return
-            if facts.term is None or facts.epoch != self._epoch:
+            if facts.term is None or facts.epoch != self.epoch:
                 raise Deposed(f"{self._view.stream} was made anew")
 
     async def _bring_over(self) -> None:
-        """Append again what was pending when the stream was deleted, then forget the old state."""
+        """Append again what was pending when the stream was deleted, forget the old state, and seal (rule 25)."""
         for old in self._view.old():
             try:
                 count = await self._append_old(old)
             except BaseException:
                 old.close()
                 raise
+            if count is None:
+                log.error("%s: what %s holds comes too late to tell what of it ran", self._view.stream, old.path)
+                old.set_aside()
+                continue
             log.warning("%s: %d entries of its earlier life were brought over", self._view.stream, count)
             old.remove()
+        if not (await self.mine(self._view.facts)).sealed:
+            await self.append([control.write_sealed(self.epoch, self.n, at=self._clock.wall())])
 
-    async def _append_old(self, old: OldState) -> int:
+    async def _append_old(self, old: OldState) -> int | None:
         count = 0
         for page in old.pages(BATCH):
-            await self._append([control.write_again(_again(old.epoch, entry)) for entry in page])
-            count += len(page)
-        n = self._term.n
-        await self._append([control.write_tick(self._epoch, n, name, t) for name, t in old.ticks.items()])
+            entries = await self.mine(lambda page=page: left_over(self._view.store, old.epoch, page))  # type: ignore[misc]
+            if entries is None:
+                return None
+            if entries:
+                await self.append([control.write_again(entry) for entry in entries])
+            count += len(entries)
+        ticks = [control.write_tick(self.epoch, self.n, name, t) for name, t in old.ticks.items()]
+        if ticks:
+            await self.append(ticks)
         return count
 
     # Serving.
@@ -145,29 +162,25 @@ class Reign:
 
     async def _step(self) -> bool:
         """Do one batch of what is to be done; False when there is nothing."""
-        inherited = await self._mine(lambda: self._view.store.claimed(BATCH))
+        inherited = await self.mine(lambda: self._view.store.claimed(BATCH))
         if inherited:
             await self._publish(inherited)
             return True
         now = self._clock.wall()
         if self._ticker is not None and self._ticker.wanted(now):
-            last = await self._mine(self._view.store.ticks)
-            if ticks := self._ticker.plan(now, last, self._epoch, self._term.n):
-                await self._append(ticks)
-        due = await self._mine(lambda: self._view.store.due(now, BATCH))
+            last = await self.mine(self._view.store.ticks)
+            if ticks := self._ticker.plan(now, last, self.epoch, self.n):
+                await self.append(ticks)
+        due = await self.mine(lambda: self._view.store.due(now, BATCH))
         if due:
             await self._publish(await self._claim(due))
-            return True
-        far = await self._mine(lambda: self._view.store.beyond(now + self._horizon, BATCH))
-        if far:
-            await self._refuse(far)
             return True
         return await self._drop()
 
     async def _claim(self, due: Sequence[Pending]) -> list[Pending]:
         """Claim, and what the fold granted of it: a command may have come first."""
-        await self._append([control.write_claimed(self._epoch, self._term.n, [entry.id for entry in due])])
-        return await self._mine(lambda: self._view.store.claimed(BATCH, self._term.n))
+        await self.append([control.write_claimed(self.epoch, self.n, [entry.id for entry in due])])
+        return await self.mine(lambda: self._view.store.claimed(BATCH, self.n))
 
     async def _publish(self, claimed: Sequence[Pending]) -> None:
         """Publish and settle. Stopped in between, it settles first: else whoever leads next publishes it all again."""
@@ -183,11 +196,11 @@ class Reign:
     async def _publish_and_settle(self, claimed: Sequence[Pending]) -> None:
         published = await self._releaser.publish(claimed)
         settled = [
-            control.write_settled(self._epoch, self._term.n, ids, how, by=self._identity, at=self._clock.wall())
+            control.write_settled(self.epoch, self.n, ids, how, by=self._identity, at=self._clock.wall())
             for how, ids in ((How.ENQUEUED, published.enqueued), (How.KILLED, published.buried))
             if ids
         ]
-        await self._append(settled)
+        await self.append(settled)
 
     async def _drop(self) -> bool:
         """Rule 12: what the dead set holds no longer, one batch of it."""
@@ -195,31 +208,17 @@ class Reign:
             return False
         cap = self._cap
         await cap.refresh()
-        over = await self._mine(lambda: cap.over(BATCH))
+        over = await self.mine(lambda: cap.over(BATCH))
         if not over:
             return False
         now = self._clock.wall()
-        await self._append([control.write_dropped(self._epoch, self._term.n, over, by=self._identity, at=now)])
+        await self.append([control.write_dropped(self.epoch, self.n, over, by=self._identity, at=now)])
         log.info("dropped %d of %s: too many, or too old", len(over), self._view.stream)
         return True
 
-    async def _refuse(self, far: Sequence[Pending]) -> None:
-        """What is due after the stream forgets it is kept as a dead record that says so, while it can be."""
-        command = Command(
-            uuid=self._new_id(),
-            op=Op.KILL,
-            targets=tuple(Target(entry.jid, entry.id) for entry in far),
-            at=self._clock.wall(),
-            by=self._identity,
-            epoch=self._epoch,
-            error_class=TOO_FAR,
-            error_message=f"due later than the {self._horizon / 86400:g} days that {self._view.stream} keeps an entry",
-        )
-        await self._append([control.write_command(command)])
-
     async def _sleep(self) -> None:
         """Until the next entry is due or anything was folded."""
-        next_due = await self._mine(self._view.store.next_due)
+        next_due = await self.mine(self._view.store.next_due)
         next_tick = math.inf if self._ticker is None else self._ticker.next
         wait = min(math.inf if next_due is None else next_due, next_tick) - self._clock.wall()
         timer = asyncio.ensure_future(self._clock.sleep(min(LONGEST_WAIT, max(0.0, wait))))
@@ -230,7 +229,7 @@ class Reign:
             timer.cancel()
             woken.cancel()
 
-    async def _mine(self, question: Callable[[], T]) -> T:
+    async def mine(self, question: Callable[[], T]) -> T:
         """Ask the view, in the same breath as whether the term is still ours."""
 
         def ask() -> tuple[Claim | None, T]:
@@ -241,7 +240,7 @@ class Reign:
             raise Deposed(f"{self._view.stream}: term {term} took over from {self._term}")
         return answer
 
-    async def _append(self, entries: Sequence[dict[str, Any]]) -> None:
+    async def append(self, entries: Sequence[dict[str, Any]]) -> None:
         """Append and wait until our own fold has it."""
         await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
         source, seq = self._appender.source, self._appender.seq
@@ -254,6 +253,14 @@ class Reign:
         await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
 
 
-def _again(epoch: str | None, entry: Pending) -> Again:
-    """What was claimed comes back unclaimed: whether it was published is unknown, and losing is worse than twice."""
-    return Again(foreign_id(epoch, entry.id, entry.raw), entry.jid, entry.due, entry.bury, entry.fault, entry.raw)
+async def _first_to_end(*works: Coroutine[Any, Any, None]) -> None:
+    """Run them until one ends; raises what it raised, when the others have stopped too."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

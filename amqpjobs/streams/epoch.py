@@ -12,7 +12,7 @@ import json
 import secrets
 
 from amqpjobs.streams.errors import AccessRefused, NotFound, Unroutable
-from amqpjobs.streams.port import Connection, Incoming, Outgoing
+from amqpjobs.streams.port import Connection, Incoming, Outgoing, Start
 from amqpjobs.streams.subscription import Subscription
 
 SILENCE = 1.0
@@ -61,16 +61,17 @@ async def tail(connection: Connection, stream: str, timeout: float) -> int | Non
     LavinMQ's "last" is the start of the last segment, up to 8 MiB before the tail; but its offsets have no gaps.
     """
     if connection.server.get("product") != "LavinMQ":
-        return await _first_from(connection, stream, "last", timeout)
-    first, state = await _first_from(connection, stream, "first", timeout), await connection.passive(stream)
+        return await first_from(connection, stream, "last", timeout)
+    first, state = await first_from(connection, stream, "first", timeout), await connection.passive(stream)
     return None if first is None or state is None else first + state.ready - 1
 
 
 async def _lowest(connection: Connection, stream: str) -> int | None:
-    return await _first_from(connection, stream, "first", SILENCE)
+    return await first_from(connection, stream, "first", SILENCE)
 
 
-async def _first_from(connection: Connection, stream: str, start: str, timeout: float) -> int | None:
+async def first_from(connection: Connection, stream: str, start: Start, timeout: float) -> int | None:
+    """The offset of the first message from `start` on; None when none came within `timeout` seconds."""
     reader = await Subscription.open(connection, stream, start, prefetch=1)
     try:
         first = await reader.peek(timeout)

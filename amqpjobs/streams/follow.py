@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from amqpjobs.clock import Clock
 from amqpjobs.service import Service
@@ -75,6 +75,18 @@ class View(Protocol):
         ...
 
 
+class Origin(Protocol):
+    """Knows where a view begins that has nothing to resume from."""
+
+    async def begin(self, connection: Connection, query: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Start:
+        """Prepare the view, by way of `query`, and tell where to read from."""
+        ...
+
+    async def covers(self, connection: Connection, query: Callable[[Callable[[], Any]], Awaitable[Any]]) -> bool:
+        """Whether `begin` would know all that a view knows which read everything: if so, the view is emptied."""
+        ...
+
+
 class Follower(Service):
     """Reads a stream into a view: resumes at its position, proves that the stream is still the same, and folds.
 
@@ -83,7 +95,15 @@ class Follower(Service):
     """
 
     def __init__(
-        self, link: Link, view: View, stream: str, *, clock: Clock, start: Start = "first", batch: int = 2000
+        self,
+        link: Link,
+        view: View,
+        stream: str,
+        *,
+        clock: Clock,
+        start: Start = "first",
+        batch: int = 2000,
+        origin: Origin | None = None,
     ) -> None:
         super().__init__(f"follower of {stream}")
         self.stream = stream
@@ -95,6 +115,7 @@ class Follower(Service):
         self._link = link
         self._clock = clock
         self._start: Start = start
+        self._origin = origin
         self._batch = batch
         self._threads: ThreadPoolExecutor | None = None
         self._folded = asyncio.Event()
@@ -175,7 +196,7 @@ class Follower(Service):
 
     async def _follow(self, connection: Connection) -> None:
         position = await self.query(self.view.position)
-        start: Start = self._start if position is None else position[0]
+        start: Start = await self._begin(connection) if position is None else position[0]
         subscription = await Subscription.open(connection, self.stream, start)
         try:
             if position is not None and not await self._resume(connection, position, subscription):
@@ -188,6 +209,9 @@ class Follower(Service):
         finally:
             await subscription.close()
 
+    async def _begin(self, connection: Connection) -> Start:
+        return self._start if self._origin is None else await self._origin.begin(connection, self.query)
+
     async def _resume(self, connection: Connection, position: tuple[int, bytes], resumed: Subscription) -> bool:
         """Bring the view in line with what became of the stream; False when reading must begin anew."""
         finding = await judge(connection, self.stream, position, resumed)
@@ -198,14 +222,20 @@ class Follower(Service):
             self._announce()
             return False
         first = await resumed.peek(None)
-        if finding is Finding.TRIMMED and first is not None:
-            lowest = _offset(first)
-            log.warning("%s: messages from %d to %d were trimmed unread", self.stream, position[0] + 1, lowest - 1)
-            await self.query(lambda: self.view.trimmed(lowest))
-            self._announce()
-        elif finding is Finding.SAME:
+        if finding is Finding.TRIMMED and first is not None and _offset(first) > position[0] + 1:
+            return await self._overtaken(connection, position[0] + 1, _offset(first))
+        if finding is Finding.SAME:
             resumed.take(1)
         return True
+
+    async def _overtaken(self, connection: Connection, wanted: int, first: int) -> bool:
+        """Retention took messages unread; False when a checkpoint makes up for them, and reading begins with it."""
+        log.warning("%s: messages from %d to %d were trimmed unread", self.stream, wanted, first - 1)
+        covered = self._origin is not None and await self._origin.covers(connection, self.query)
+        if not covered:
+            await self.query(lambda: self.view.trimmed(first))
+        self._announce()
+        return not covered
 
     async def _feed(self, connection: Connection, subscription: Subscription) -> None:
         goal = await tail(connection, self.stream, QUIET)

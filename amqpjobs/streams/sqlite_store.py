@@ -184,12 +184,6 @@ class SqliteStore(KeptTables):
         order = "ORDER BY due, pos_offset, pos_index LIMIT ?"
         return _bounded(self.db.execute(SELECT + "WHERE claim_n IS NOT NULL " + only + order, fields))
 
-    def beyond(self, horizon: float, limit: int) -> list[Pending]:
-        """What is unclaimed and due later than `horizon`."""
-        self.flush()
-        rows = self.db.execute(SELECT + "WHERE claim_n IS NULL AND due>? ORDER BY due LIMIT ?", (horizon, limit))
-        return [pending_of(row) for row in rows]
-
     def all_after(self, number: int, limit: int) -> list[tuple[int, Pending]]:
         """All entries in order of insertion, by pages: those whose number is greater."""
         self.flush()

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from amqpjobs.model import names
+from amqpjobs.model.checkpoint import Checkpoint, adopt, take
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
 from amqpjobs.model.pending import Facts, Pending, Verdict
 from amqpjobs.streams.follow import Message
+from amqpjobs.streams.span import Span
 from amqpjobs.streams.sqlite_store import FIRST, Row, SqliteStore, row_of
 
 log = logging.getLogger("amqpjobs.views")
@@ -65,6 +68,7 @@ class DelayedView:
         try:
             for message in messages:
                 self._set.fold(message.offset, message.body, message.headers)
+                self.span.add(message.offset, len(message.body))
             self.store.flush()
             self.store.keep_meta("offset", messages[-1].offset)
             self.store.keep_meta("digest", messages[-1].digest)
@@ -72,6 +76,7 @@ class DelayedView:
         except BaseException:
             self._db.execute("ROLLBACK")
             self.store.rolled_back()
+            self.span.rolled_back()
             raise
 
     def expect(self, messages: int) -> None:
@@ -96,10 +101,41 @@ class DelayedView:
         self._open()
         self.renewals += 1
 
+    def restart(self) -> None:
+        """Begin empty again: retention overtook this view, and a checkpoint knows more."""
+        self.close()
+        self._remove_files()
+        self._open()
+        self.renewals += 1
+
+    def begin(self, checkpoint: Checkpoint, first: int) -> None:
+        """Begin with a checkpoint; `first` is the first offset that the stream still has."""
+        self.restart()
+        self._db.execute("BEGIN")
+        adopt(checkpoint, self.store)
+        self.store.flush()
+        self._db.execute("COMMIT")
+        if checkpoint.low < first:
+            self._lost(first)
+
     def trimmed(self, first: int) -> None:
-        """Retention took messages that this view had not folded; what it holds stays valid."""
+        """Retention took messages that this view had not folded, and no checkpoint tells what they said."""
+        self._set.overtaken(first)
+        self._lost(first)
+
+    def _lost(self, first: int) -> None:
         log.error("%s was trimmed up to offset %d before it was read; entries there are lost", self.stream, first)
         self.lost_before = first
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What another reader may begin with, or None where there can be none yet."""
+        position = self.position()
+        if position is None:
+            return None
+        found = take(self.stream, self.store, position[0] + 1, position[1].hex())
+        if found is not None:
+            self.span.forget(found.low)
+        return found
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
@@ -162,6 +198,7 @@ class DelayedView:
         self._db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may take the last folds; they are read again
         self.store = SqliteStore(self._db)
+        self.span = Span(self._db)
         self._set = DelayedSet(self.stream, self.store)
 
     def _remove_files(self) -> None:
@@ -190,6 +227,11 @@ class OldState:
     def close(self) -> None:
         """Close the file and keep it; safe to repeat."""
         self._db.close()
+
+    def set_aside(self) -> None:
+        """Close the file and keep it under a name that `old` does not find."""
+        self._db.close()
+        self.path.rename(self.path.with_name(self.path.name.replace(".old-", f".late-{time.time_ns()}-")))
 
     def remove(self) -> None:
         """Close the file and delete it: all of it was appended again."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
 from amqpjobs.settings import Settings, redact
+from amqpjobs.streams.checkpoints import ColdStart
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import FromTime
@@ -66,7 +67,7 @@ class Views:
 
     def _follow(self, stream: str) -> _Delayed:
         view = DelayedView(self._folder.path, stream)
-        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock))
+        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=ColdStart(view, self._clock)))
 
     def _services(self) -> list[Link | Follower | Beats | Depths]:
         followers = [self._metrics, *(each.follower for each in self._delayed.values())]

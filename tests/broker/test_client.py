@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from amqpjobs import TooFarAhead, sync
+from amqpjobs import sync
 from amqpjobs.broker.node import PrivateNode
 from amqpjobs.client import Client
 from amqpjobs.jobs import Registry
@@ -116,19 +116,12 @@ async def test_the_past_means_now(client: Client, link: Link, when: Any) -> None
     assert await scheduled(link) == []
 
 
-async def test_too_far_ahead_is_refused_with_the_limit(client: Client, link: Link) -> None:
-    with pytest.raises(TooFarAhead, match=r"29\.5 days ahead is beyond the 29\.0 .*30D.*nothing was sent"):
-        await client.enqueue_in(29.5 * 86400, "X")
-    await client.enqueue_in(28.9 * 86400, "X")
-    assert len(await scheduled(link)) == 1
-
-
-async def test_the_limit_follows_the_setting(settings: Settings) -> None:
+async def test_a_job_may_be_due_long_after_its_stream_forgets(settings: Settings, link: Link) -> None:
+    """The scheduler writes it again in time: tests/broker/test_retention.py."""
     short = settings.model_copy(update={"streams": {names.SCHEDULED: {"max_age": "100s"}}})
     async with Client(short) as client:
-        with pytest.raises(TooFarAhead):
-            await client.enqueue_in(91, "X")
-        await client.enqueue_in(89, "X")
+        await client.enqueue_in(400 * 86400, "X")
+    assert len(await scheduled(link)) == 1
 
 
 async def test_without_a_broker_a_call_ends_in_time_and_says_why(settings: Settings) -> None:
@@ -193,8 +186,6 @@ async def test_the_sync_client_raises_what_the_async_one_does(settings: Settings
             await asyncio.to_thread(client.enqueue, "X", object())
         with pytest.raises(BrokerUnavailable):
             await asyncio.to_thread(client.enqueue, "X")
-        with pytest.raises(TooFarAhead):
-            await asyncio.to_thread(client.enqueue_in, 1e9, "X")
 
 
 def test_the_sync_client_after_a_fork(settings: Settings) -> None:

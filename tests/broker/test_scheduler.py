@@ -163,16 +163,6 @@ async def _is_one(scheduler: Scheduler) -> bool:
     return await leader.follower.query(leader.view.count) == 1
 
 
-async def test_too_far_ahead_is_a_dead_record_that_says_so(
-    scheduler: Scheduler, bench: Bench, eventually: Eventually
-) -> None:
-    await bench.put(names.SCHEDULED, scheduled("far", time.time() + 400 * 86400))
-    await eventually(lambda: bench.dead)
-    assert bench.dead[0]["error_class"] == "TooFarAhead"
-    assert "30 days" in bench.dead[0]["error_message"]
-    assert bench.dead[0]["job"]["args"] == [1]
-
-
 async def test_two_stand_one_leads_and_the_other_takes_over(
     settings: Settings, bench: Bench, eventually: Eventually
 ) -> None:

@@ -96,7 +96,7 @@ class Cleaner:
         self._limits = limits
         self._pause = min(LONGEST_PAUSE, max(PACE, limits.age / 16))
         self._looked = self._published = -math.inf
-        self._upto = 0
+        self._upto = self._seen = 0
         self._warned = False
 
     async def serve(self, crown: Crown) -> None:
@@ -167,7 +167,19 @@ class Cleaner:
             return 0
         if first is not None:
             await self.mend(crown, first)
-        return await self._all_below(crown, young)
+        return await self._all_below(crown, await self._quiet_since(crown) if young is None else young)
+
+    async def _quiet_since(self, crown: Crown) -> int:
+        """Nothing young came within a second: all is old, if nothing was read since the last look either. A broker
+        that is only slow must not have everything written again."""
+        reached = await self._reached(crown)
+        quiet, self._seen = reached == self._seen, reached
+        return reached if quiet else 0
+
+    async def _reached(self, crown: Crown) -> int:
+        """The offset after the last one that was folded."""
+        position: tuple[int, bytes] | None = await crown.mine(self._view.position)
+        return 0 if position is None else position[0] + 1
 
     async def mend(self, crown: Crown, first: int) -> int:
         """See whether retention took what was pending, all before the offset `first`: if so, say so and carry it."""
@@ -182,11 +194,7 @@ class Cleaner:
             await self._all_below(crown, first)
         return gone
 
-    async def _all_below(self, crown: Crown, offset: int | None) -> int:
-        """Carry all before an offset; None: all that there is now, nothing younger arrived."""
-        if offset is None:
-            reached: tuple[int, bytes] | None = await crown.mine(self._view.position)
-            offset = 0 if reached is None else reached[0] + 1
+    async def _all_below(self, crown: Crown, offset: int) -> int:
         carried = 0
         while count := await self.carry(crown, offset):
             carried += count
@@ -194,6 +202,6 @@ class Cleaner:
 
     async def _due(self, crown: Crown) -> bool:
         """Whether a checkpoint is due."""
-        reached: tuple[int, bytes] | None = await crown.mine(self._view.position)
-        upto = 0 if reached is None else reached[0] + 1
-        return upto - self._upto >= NEWS or self._clock.steady() - self._published >= LONGEST_PAUSE
+        return (
+            await self._reached(crown) - self._upto >= NEWS or self._clock.steady() - self._published >= LONGEST_PAUSE
+        )

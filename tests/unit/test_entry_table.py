@@ -220,7 +220,9 @@ def test_what_the_leader_asks_is_answered_by_an_index(folder: Path) -> None:
     assert len(asked) >= 8
     for question in asked:
         found = plan(view, question)
-        assert "SCAN entries" not in found.replace("SCAN entries USING INDEX entries_claimed", ""), (question, found)
+        for whole in ("entries_claimed", "entries_pos"):  # read in its order, until there are enough
+            found = found.replace(f"SCAN entries USING INDEX {whole}", "")
+        assert "SCAN entries" not in found, (question, found)
         assert "TEMP B-TREE" not in found or "entries_claimed" in found or "entries_jid" in found, (question, found)
     view.close()
 

@@ -3,14 +3,22 @@ first. A reader that begins with a checkpoint must hold what one of the whole lo
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.stateful.kept import KeptWorld
-from tests.stateful.test_delayed_machine import Protocol
+from tests.stateful.test_delayed_machine import Protocol, moves
 
 who = st.integers(0, 1)
+
+STATES = 3000
+"""States that the breadth-first search goes through."""
 
 
 class Retention(Protocol):
@@ -76,3 +84,46 @@ TestRetentionWithRemaking = RetentionWithRemaking.TestCase
 TestRetentionWithRemaking.settings = quick
 TestRetentionWithTruncation = RetentionWithTruncation.TestCase
 TestRetentionWithTruncation.settings = quick
+
+
+def retention_moves(world: KeptWorld) -> Iterator[Callable[[KeptWorld], None]]:
+    """Everything that may happen next; one carry, two checkpoints."""
+    yield from moves(world)
+    for i in range(len(world.candidates)):
+        if world.carries < 1 and world.candidates[i].reader.store.entries():
+            yield lambda w, i=i: w.carry(i, 1)  # type: ignore[misc]
+        if len(world.checkpoints) < 2 and world.candidates[i].reader.next > 0:
+            yield lambda w, i=i: w.checkpoint(i)  # type: ignore[misc]
+    if world.checkpoints:
+        yield lambda w: w.trim(0)
+
+
+def test_breadth_first() -> None:
+    """Every interleaving of a carry, a deletion, a claim, checkpoints and a trim, up to a number of states."""
+    first = KeptWorld(candidates=1)
+    first.add()
+    while first.candidates[0].phase != "lead" or not first.candidates[0].reader.store.facts().sealed:
+        first.act(first.candidates[0])
+        first.land(first.candidates[0], confirm=True)
+        first.read(0, 9)
+    seen: set[bytes] = set()
+    queue = deque([first])
+    while queue and len(seen) < STATES:
+        world = queue.popleft()
+        for move in retention_moves(world):
+            after = copy.deepcopy(world)
+            move(after)
+            key = _key(after)
+            if key not in seen:
+                seen.add(key)
+                after.check()
+                if len(seen) % 10 == 0:
+                    copy.deepcopy(after).finish()
+                queue.append(after)
+    assert len(seen) >= STATES
+
+
+def _key(world: KeptWorld) -> bytes:
+    candidates = [(c.sending, c.phase, c.reader.next, len(c.publishing)) for c in world.candidates]
+    state = [world.log, world.late, world.tick, sorted(world.publications.items()), world.checkpoints, world.first]
+    return pickle.dumps([*state, candidates])

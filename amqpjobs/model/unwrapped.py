@@ -70,7 +70,8 @@ def joined(body: bytes, headers: Mapping[str, Any]) -> bytes:
     outline = values.pop(_OUTLINE, None)
     if kind != "again":
         return text.dump(values | _job(body, values.get("queue")))
-    whole = joined(body, _parsed(outline) or {}) if isinstance(outline, str) else body
+    outer = _parsed(outline) if isinstance(outline, str) else None
+    whole = joined(body, outer) if isinstance(outer, dict) else body  # anything may have written the header
     inner = kept(whole)
     named = {"raw": "body", "raw_base64": "body_base64"}
     return text.dump(values | {named[name]: value for name, value in inner.items()})

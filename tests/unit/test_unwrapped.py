@@ -116,7 +116,7 @@ HEADERS = st.dictionaries(
         [f"amqpjobs-{name}" for name in ("type", "jid", "retry-at", "job", "raw", "fault", "entry", "id", "properties")]
         + ["amqpjobs-", "x-jid", "amqpjobs-from", "amqpjobs-seq", "amqpjobs-queue", "amqpjobs-\ud800"]
     ),
-    st.one_of(SCALARS, st.sampled_from(["again", "retry", "dead_job", "{", '{"amqpjobs-type":"retry"}', "[1]"])),
+    st.one_of(SCALARS, st.sampled_from(["again", "retry", "dead_job", "{", '{"amqpjobs-type":"retry"}', "[1]", "1"])),
 )
 
 
@@ -126,6 +126,13 @@ def test_no_message_raises_whatever_its_headers_say(stream: str, body: bytes, he
     DelayedSet(stream, store).fold(0, body, headers)
     for entry in store.entries().values():
         read_pending(stream, entry)
+
+
+@pytest.mark.parametrize("outline", ["1", "1.5", "true", '"x"', "[1]", "{", "{}", "null"])
+def test_the_outline_of_an_entry_may_be_anything(outline: str) -> None:
+    headers = {"amqpjobs-type": "again", "amqpjobs-entry": outline}
+    assert json.loads(unwrapped.joined(RAW, headers))["type"] == "again"
+    DelayedSet(names.RETRIES, MemoryStore()).fold(0, RAW, headers)
 
 
 @given(st.binary(max_size=60))

@@ -6,7 +6,7 @@ PYTHON_IN_VENV := .venv/bin/python
 
 help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address"
-	@echo "make test     the whole test suite, on a real broker"
+	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
 	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
@@ -29,7 +29,7 @@ test-brokers:
 
 test:
 	@scripts/setup test
-	@$(PYTHON_IN_VENV) -m pytest $(PYTEST)
+	@$(PYTHON_IN_VENV) -m pytest -n $${WORKERS:-3} --durations=25 $(PYTEST)
 
 chaos:
 	@scripts/setup test

@@ -21,7 +21,8 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
-from tests import container
+from tests import container, parallel
+from tests.parallel import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 from tests.patience import PATIENCE
 
 
@@ -107,6 +108,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "node" in getattr(item, "fixturenames", ()):
             item.add_marker("own_node")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=parallel.place)
 
 
 @pytest.fixture(scope="session")

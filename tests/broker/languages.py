@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import shutil
 import subprocess
@@ -36,7 +37,19 @@ def _needs(program: str, *check: str) -> str | None:
 
 
 def _go_missing() -> str | None:
-    return "there is no go" if shutil.which("go") is None else _needs("workers/go/build")
+    """Builds what is older than its source; one process at a time, or one would replace what another runs."""
+    if shutil.which("go") is None:
+        return "there is no go"
+    TESTED_GO.mkdir(parents=True, exist_ok=True)
+    with (TESTED_GO / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return None if _go_is_built() else _needs("workers/go/build")
+
+
+def _go_is_built() -> bool:
+    built = [TESTED_GO / name for name in ("producer", "worker")]
+    newest = max(source.stat().st_mtime for source in (ROOT / "workers/go").rglob("*") if source.is_file())
+    return all(program.exists() and program.stat().st_mtime > newest for program in built)
 
 
 @dataclass(frozen=True)

@@ -48,15 +48,19 @@ async def test_jobs_are_acted_on_by_jid_and_the_record_tells_it(run: Run, bench:
     assert waiting["s1"]["due"] > waiting["both"]["due"]
     done = await run("audit", "--json")
     items = json.loads(done.stdout)["items"]
-    assert [(i["what"], i["in"], i["which"], i["done"], i["not_found"]) for i in items] == [
+    told = [(i["what"], i["in"], i["which"], i["done"], i["not_found"]) for i in items]
+    assert told[:3] == [
         ("reschedule", names.SCHEDULED, ["s1"], 1, 0),
         ("restore", names.SCHEDULED, ["s1"], 1, 0),
         ("delete", names.SCHEDULED, ["none", "s2"], 1, 1),
+    ]
+    assert sorted(told[3:]) == [  # one order for two streams: each records its part when its leader gets to it
         ("delete", names.RETRIES, ["r1"], 1, 0),
         ("delete", names.SCHEDULED, ["s1"], 1, 0),
     ]
     assert {(i["by"], i["via"]) for i in items} == {(getpass.getuser(), "cli")}
-    done = await run("restore", "--action", items[3]["action"])
+    [of_retries] = [i["action"] for i in items if i["in"] == names.RETRIES]
+    done = await run("restore", "--action", of_retries)
     assert (done.returncode, done.stdout) == (0, "restored 1 of 1 in retries\n")
     assert set(await listed(run, "retries")) == {"r1", "both"}
 

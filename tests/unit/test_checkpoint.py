@@ -260,6 +260,27 @@ def test_22_of_what_was_asked_before_it_a_cold_reader_says_nothing(log: Kept) ->
     assert cold.command(Op.DELETE, "j", uuid="after") == [Verdict.DONE]
 
 
+def test_22_nor_of_what_it_read_below_upto(log: Kept) -> None:
+    log.put(scheduled("k"))
+    assert log.command(Op.DELETE, "k", uuid="below") == [Verdict.DONE]
+    cold = log.cold(log.checkpoint())
+    assert cold.store.verdicts("below") == [], "it is known to have been judged, and no more"
+    agree(log, cold)
+
+
+def test_19_and_20_ticks_are_those_at_upto(log: Kept) -> None:
+    body = json.dumps(scheduled("r@60")).encode()
+    log.put(control.write_tick("E", 1, "r", 60, body), source="a", seq=10)
+    log.command(Op.DELETE, "j")
+    log.put(scheduled("k"))
+    log.command(Op.DELETE, "r@60", uuid="2")
+    cold = log.cold(log.checkpoint())
+    assert cold.store.ticks() == {"r": 60}
+    for each in (log, cold):
+        each.put(control.write_tick("E", 1, "r", 60, body), source="a", seq=11)
+    agree(log, cold)
+
+
 def test_23_a_reader_that_has_not_passed_its_checkpoint_takes_none(log: Kept) -> None:
     checkpoint = log.checkpoint()
     store = MemoryStore()
@@ -334,6 +355,15 @@ def test_without_head_and_checkpoint_a_leader_that_carries_is_believed(log: Kept
     headless = Kept(first=500)
     headless.copy(copy)
     assert headless.ids == {"0"}
+
+
+def test_without_head_and_checkpoint_what_was_seen_to_end_stays_ended() -> None:
+    headless = Kept(first=500)
+    headless.put(scheduled("j"))
+    copy = copies.carry(headless.stream, headless.entry("500"))
+    headless.command(Op.DELETE, "j")
+    headless.copy(copy)
+    assert headless.ids == set()
 
 
 def test_a_copy_gives_back_what_the_bytes_alone_do_not() -> None:

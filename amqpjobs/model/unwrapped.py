@@ -28,12 +28,13 @@ LONGEST_PROPERTIES = 32_000
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,2})?")
 _MEMBER = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _CUT_SHORT = frozenset({"backtrace", "error_message", "error_class"})
-_STRUCTURED = frozenset({"properties", "fault"})
+_STRUCTURED = frozenset({"properties", "fault", "rev", "summary"})
 """Members that are no scalars: their header is their JSON."""
 _BODIES = ("job", "raw", "raw_base64", "body", "body_base64")
 """Members that hold what the body of the message is."""
+_COPIES = frozenset({"again", "carry"})
 _OUTLINE = "entry"
-"""Of an entry that is appended again: the entry itself, as headers."""
+"""Of an entry that is written again: the entry itself, as headers."""
 
 
 class Unwrapped(NamedTuple):
@@ -54,7 +55,7 @@ def split(entry: bytes) -> Unwrapped | None:
     if body is None:
         return None
     headers = _headers(values)
-    if values.get("type") == "again":
+    if values.get("type") in _COPIES:
         inner = split(body)
         if inner is not None:
             return Unwrapped(inner.body, headers | {PREFIX + _OUTLINE: text.dump(inner.headers).decode()})
@@ -68,7 +69,7 @@ def joined(body: bytes, headers: Mapping[str, Any]) -> bytes:
         return body
     values = _values(headers)
     outline = values.pop(_OUTLINE, None)
-    if kind != "again":
+    if kind not in _COPIES:
         return text.dump(values | _job(body, values.get("queue")))
     outer = _parsed(outline) if isinstance(outline, str) else None
     whole = joined(body, outer) if isinstance(outer, dict) else body  # anything may have written the header

@@ -22,7 +22,7 @@ from amqpjobs.model.checkpoint import Checkpoint, write_checkpoint
 from amqpjobs.model.pending import Pending
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.epoch import first_from
-from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.errors import BrokerError, TooLarge
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import FromTime
 from amqpjobs.streams.views import DelayedView
@@ -98,6 +98,7 @@ class Cleaner:
         self._looked = self._published = -math.inf
         self._upto = self._seen = 0
         self._warned = False
+        self._stuck: set[str] = set()
 
     async def serve(self, crown: Crown) -> None:
         """Clean until the reign ends, by an exception of the crown's or by cancellation."""
@@ -117,8 +118,14 @@ class Cleaner:
         """Write again up to a batch of what stands lowest, or lowest and before the offset `below`; how many."""
         found: list[Pending] = await crown.mine(lambda: self._view.store.oldest(BATCH))
         entries = [entry for entry in found if below is None or entry.pos.offset < below]
-        if entries:
-            await crown.append([control.write_carry(copies.carry(self._view.stream, entry)) for entry in entries])
+        entries = [entry for entry in entries if entry.id not in self._stuck]
+        try:
+            if entries:
+                await crown.append([control.write_carry(copies.carry(self._view.stream, entry)) for entry in entries])
+        except TooLarge as error:  # the reign must not end over it, again and again
+            largest = max(entries, key=lambda entry: len(entry.raw))
+            self._stuck.add(largest.id)
+            log.error("entry %s of %s cannot be written again: %s", largest.id, self._view.stream, error)
         return len(entries)
 
     async def checkpoint(self, crown: Crown) -> Checkpoint | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpjobs.model import control, names, outcomes, reading, release, text, unwrapped
+from amqpjobs.model import control, copies, names, outcomes, reading, release, text, unwrapped
 from amqpjobs.model.arrival import read_one, read_pending
 from amqpjobs.model.burial import burial
 from amqpjobs.model.delayed import DelayedSet
@@ -206,6 +206,15 @@ def test_an_earlier_lifes_entry_is_brought_over_in_the_same_way(kind: str) -> No
         assert other.raw == one.raw
     else:
         assert other.model_dump() == one.model_dump()  # type: ignore[union-attr]
+
+
+def test_a_copy_that_no_message_can_hold_is_carried_in_the_same_way() -> None:
+    [before] = folded(names.RETRIES, entry_of(a_job()))
+    message = sent(text.dump(control.write_carry(copies.carry(names.RETRIES, before)) | {"from": "c", "seq": 1}))
+    [after] = folded(names.RETRIES, message, first=900)  # a reader that has no other trace of it
+    assert (after.id, after.jid, after.due, after.key) == (before.id, before.jid, before.due, before.key)
+    assert (after.pos.offset, after.rev.offset) == (900, 900)
+    assert after.summary._replace(error_message="") == before.summary._replace(error_message="")
 
 
 def test_a_burial_is_taken_apart_as_well() -> None:

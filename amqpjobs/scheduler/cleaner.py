@@ -146,6 +146,8 @@ class Cleaner:
         span, live = await crown.mine(self._sizes)
         cap = self._limits.bytes
         self._warn(live, cap)
+        if self._stuck:  # it stands where it stands: carrying all the others, again and again, would not end
+            return False
         return span > max(2 * live, min(max(LEAST_SPAN, 4 * live), cap // 2))
 
     def _sizes(self) -> tuple[int, int]:

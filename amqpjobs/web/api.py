@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpjobs.model import names, text
+from amqpjobs.model import names
 from amqpjobs.web import items
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.problems import problem
+from amqpjobs.web.responses import Limit, Offset, json_response
 from amqpjobs.web.status import Status
 from amqpjobs.web.views import Views
 
 router = APIRouter()
-
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
-Offset = Annotated[int, Query(ge=0, le=2**53, description="How many to skip.")]
-
-
-def json_response(value: Any, **headers: str) -> Response:
-    """Any value as strict JSON."""
-    body = text.dump(text.strict(value))
-    return Response(body, headers=headers, media_type="application/json")
 
 
 @router.get("/api/job-queues")
@@ -103,6 +95,7 @@ def overview(snapshot: Status) -> dict[str, Any]:
         "scheduled_count": facts.scheduled.count if facts.scheduled else None,
         "retry_count": facts.retries.count if facts.retries else None,
         "dead_count": facts.dead.count if facts.dead else None,
+        "dead_dropped": facts.dead.dropped if facts.dead else None,
         "active_processes": len(snapshot.processes),
         "busy_workers": snapshot.busy,
         "broker": {"address": facts.broker.address, "connected": facts.broker.up, "blocked": facts.broker.blocked},
@@ -115,7 +108,7 @@ def overview(snapshot: Status) -> dict[str, Any]:
 
 async def _listed(request: Request, stream: str, limit: int, offset: int) -> Response:
     count, rows = await _views(request).page(stream, limit, offset)
-    return json_response([items.item(stream, row) for row in rows], **{"X-Total-Count": str(count)})
+    return json_response([items.item(stream, row) for row in rows], headers={"X-Total-Count": str(count)})
 
 
 def _pulse(request: Request) -> Pulse:

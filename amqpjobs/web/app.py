@@ -11,7 +11,7 @@ from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.state import StateFolder
-from amqpjobs.web import api, pages, problems
+from amqpjobs.web import acting, api, lists, pages, problems
 from amqpjobs.web.auth import Guard
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.views import Views
@@ -42,10 +42,12 @@ def create_app(
             views.close()
 
     app = FastAPI(title="amqpjobs", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.renderer = pages.Renderer()
+    app.state.renderer = pages.Renderer(read_only=settings.web_read_only)
     app.include_router(api.router)
+    app.include_router(acting.router)
     app.include_router(pages.router)
+    app.include_router(lists.router)
     problems.install(app)
     token = settings.web_token.get_secret_value() if settings.web_token else None
-    app.add_middleware(Guard, token=token, hosts=tuple(hosts))
+    app.add_middleware(Guard, token=token, hosts=tuple(hosts), read_only=settings.web_read_only)
     return app

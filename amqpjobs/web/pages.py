@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from amqpjobs.web import api, throughput, wording
 from amqpjobs.web.live import Pulse, Sections
+from amqpjobs.web.responses import json_response
 from amqpjobs.web.status import Status
 
 router = APIRouter(include_in_schema=False)
@@ -30,7 +31,7 @@ def templates_folder() -> Path:
 class Renderer:
     """Fills the templates. Everything that is not a template's own text is escaped."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_only: bool = False) -> None:
         self._templates = Environment(
             loader=FileSystemLoader(templates_folder()),
             autoescape=True,
@@ -40,7 +41,7 @@ class Renderer:
         )
         filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
         self._templates.filters.update({each.__name__: each for each in (*filters, wording.iso, wording.instant)})
-        self._templates.globals["asset"] = _asset
+        self._templates.globals.update(asset=_asset, read_only=read_only)
 
     def sections(self, snapshot: Status) -> Sections:
         """Each part of the dashboard that changes by itself."""
@@ -50,6 +51,11 @@ class Renderer:
         """The whole page."""
         page = self._templates.get_template("job_queues.html")
         return page.render(**_names(snapshot), sections=self.sections(snapshot), root=root)
+
+    def page(self, name: str, snapshot: Status, root: str, **more: object) -> str:
+        """A page that stands still, with the state of things in its bar."""
+        health = self._templates.get_template("parts/health.html").render(_names(snapshot))
+        return self._templates.get_template(name).render(**_names(snapshot), health=health, root=root, **more)
 
 
 @router.get("/")
@@ -64,7 +70,7 @@ async def dashboard(request: Request) -> Response:
     pulse: Pulse = request.app.state.pulse
     snapshot = await pulse.look()
     if wants_json(request.headers.get("accept", "")):
-        return api.json_response(api.overview(snapshot), Vary="Accept")
+        return json_response(api.overview(snapshot), headers={"Vary": "Accept"})
     renderer: Renderer = request.app.state.renderer
     page = renderer.dashboard(snapshot, request.scope.get("root_path", ""))
     return HTMLResponse(page, headers={"Vary": "Accept"})

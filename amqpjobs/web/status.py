@@ -24,10 +24,12 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A delayed set: how many wait, and when the next is due (None: none waits for a time)."""
+    """A delayed set: how many wait, when the next is due (None: none waits for a time), and how many were dropped
+    because the set was full or they were too old."""
 
     count: int
     next_due: float | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
+from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
 from amqpjobs.settings import Settings, redact
+from amqpjobs.streams.audit_store import Action, AuditStore
 from amqpjobs.streams.checkpoints import ColdStart
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
@@ -17,6 +19,7 @@ from amqpjobs.streams.tally_store import Counted, LatestWait, QueueRuns, TallySt
 from amqpjobs.streams.views import DelayedView
 from amqpjobs.web.beats import Beats
 from amqpjobs.web.depths import Depths
+from amqpjobs.web.desk import Desk
 from amqpjobs.web.status import Broker, Facts, Lag, QueueLine, Runs, Waiting
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ class _Delayed:
 
     def waiting(self) -> Waiting:
         """How many wait and when the next is due; in the follower's thread."""
-        return Waiting(self.view.count(), self.view.store.next_due())
+        return Waiting(self.view.count(), self.view.store.next_due(), self.view.facts().dropped)
 
 
 class _Counts(NamedTuple):
@@ -52,7 +55,7 @@ class Views:
     """
 
     def __init__(self, settings: Settings, clock: Clock, folder: StateFolder) -> None:
-        self._settings, self._clock, self._folder = settings, clock, folder
+        self.settings, self._clock, self._folder = settings, clock, folder
         self.link = Link(settings, "amqpjobs web", clock)
         self._delayed = {stream: self._follow(stream) for stream in names.DELAYED}
         self._tally = TallyStore(self._folder.path, clock, settings.metrics_window)
@@ -60,6 +63,10 @@ class Views:
         self._metrics = Follower(self.link, self._tally, names.METRICS, clock=clock, start=start)
         self._beats = Beats(self.link, settings, clock)
         self._depths = Depths(self.link, settings, clock, self._known_queues)
+        store = AuditStore(self._folder.path)
+        self._record = Record(store, Follower(self.link, store, names.AUDIT, clock=clock))
+        sets = {stream: Set(each.view, each.follower) for stream, each in self._delayed.items()}
+        self.desk = Desk(settings, sets, self._record, clock)
         self._counts: _Counts | None = None
         self._was_up: bool | None = None
         self._since: float | None = None
@@ -71,7 +78,7 @@ class Views:
 
     def _services(self) -> list[Link | Follower | Beats | Depths]:
         followers = [self._metrics, *(each.follower for each in self._delayed.values())]
-        return [self.link, *followers, self._beats, self._depths]
+        return [self.link, *followers, self._record.follower, self._beats, self._depths]
 
     async def start(self) -> None:
         """Begin to read; safe to repeat."""
@@ -79,7 +86,8 @@ class Views:
             await service.start()
 
     async def stop(self) -> None:
-        """Stop reading; safe to repeat."""
+        """Stop acting and reading; safe to repeat."""
+        await self.desk.stop()
         for service in reversed(self._services()):
             await service.stop()
 
@@ -88,6 +96,7 @@ class Views:
         for each in self._delayed.values():
             each.view.close()
         self._tally.close()
+        self._record.store.close()
         self._folder.close()
 
     async def facts(self) -> Facts:
@@ -119,6 +128,16 @@ class Views:
         sort = "-at" if stream == names.DEAD else "due"
         return await each.follower.query(lambda: (each.view.count(), each.view.page(limit, offset, sort)))
 
+    async def audit(self, limit: int, offset: int) -> tuple[int, list[Action]]:
+        """How many actions are on record, and one page of them, the newest first."""
+        store, follower = self._record
+        return await follower.query(lambda: (store.count(), store.page(limit, offset)))
+
+    async def recorded(self, action: str) -> Action | None:
+        """One action of the record."""
+        store, follower = self._record
+        return await follower.query(lambda: store.get(action))
+
     @property
     def counting(self) -> bool:
         """Whether finished jobs are counted as they are reported: not while the broker is away or a backlog is read."""
@@ -148,7 +167,7 @@ class Views:
         if up is not self._was_up:
             self._was_up, self._since = up, now
         return Broker(
-            address=redact(self._settings.url),
+            address=redact(self.settings.url),
             up=up,
             product=self._depths.product,
             since=self._since,
@@ -159,7 +178,7 @@ class Views:
     def _count(self, now: float) -> _Counts:
         store = self._tally
         if self._clock.steady() - self._pruned > HOUR:
-            store.forget(now - self._settings.metrics_window)
+            store.forget(now - self.settings.metrics_window)
             self._pruned = self._clock.steady()
         today, total = store.day(now), store.total()
         return _Counts(_runs(store, today, total), store.queues(now - HOUR), store.waits())

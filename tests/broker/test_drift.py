@@ -22,7 +22,15 @@ from tests.broker.programs import Program, Programs
 from tests.broker.reading import entries, read_all
 from tests.conftest import Broker, Eventually
 
-STREAMS_READ = (names.SCHEDULED, names.RETRIES, names.DEAD, names.HEARTBEATS, names.METRICS, names.CONTROLS)
+STREAMS_READ = (
+    names.SCHEDULED,
+    names.RETRIES,
+    names.DEAD,
+    names.HEARTBEATS,
+    names.METRICS,
+    names.CONTROLS,
+    names.AUDIT,
+)
 
 
 @pytest.fixture

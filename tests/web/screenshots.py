@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 from playwright.async_api import Browser, async_playwright, expect
 
 from amqpjobs.broker.node import PrivateNode
@@ -103,6 +104,9 @@ async def _take(folder: Path, node: PrivateNode, settings: Settings, connection:
             await asyncio.sleep(5)
             await traffic.flow(TRAFFIC_SECONDS)
             await _shoot(browser, served.address, folder, "busy")
+            await _act(served.address)
+            for place in ("scheduled-jobs", "retries", "dead-jobs", "audit"):
+                await _shoot(browser, served.address, folder, "busy", place=place)
             await node.stop()
             await asyncio.sleep(3)
             await _shoot(browser, served.address, folder, "away", schemes=("light",))
@@ -119,8 +123,22 @@ async def _topology(connection: Connection, settings: Settings) -> None:
         await connection.consume(queue, lambda message: None, prefetch=1)
 
 
+async def _act(address: str) -> None:
+    """Somebody was here before."""
+    async with httpx.AsyncClient(base_url=address, auth=("ann", ""), timeout=30) as client:
+        for place, action in (("retries", "delete"), ("scheduled-jobs", "trigger")):
+            jobs = [{"jid": item["jid"]} for item in (await client.get(f"/api/{place}?limit=7")).json()]
+            asked = {"action": action, "jobs": [*jobs, {"jid": "gone"}]}
+            (await client.post(f"/api/{place}/actions", json=asked)).raise_for_status()
+
+
 async def _shoot(
-    browser: Browser, address: str, folder: Path, name: str, schemes: tuple[str, ...] = ("light", "dark")
+    browser: Browser,
+    address: str,
+    folder: Path,
+    name: str,
+    schemes: tuple[str, ...] = ("light", "dark"),
+    place: str = "job-queues",
 ) -> None:
     for scheme in schemes:
         for width in WIDTHS:
@@ -131,9 +149,10 @@ async def _shoot(
                 locale="en-GB",
             )
             page = await context.new_page()
-            await page.goto(address)
-            await expect(page.locator("#pulse")).to_have_text("live")
-            await page.screenshot(path=folder / f"job-queues-{name}-{scheme}-{width}.png", full_page=True)
+            await page.goto(f"{address}/{place}")
+            if place == "job-queues":
+                await expect(page.locator("#pulse")).to_have_text("live")
+            await page.screenshot(path=folder / f"{place}-{name}-{scheme}-{width}.png", full_page=True)
             await context.close()
 
 

@@ -1,0 +1,233 @@
+"""The JSON interface's actions on jobs that wait. One job: 204 done, 404 not found, 409 conflict (the scheduler has
+claimed it), 202 not known yet. Many: 200 with a verdict for each, or 202 while some are not known."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.responses import Response
+
+from amqpjobs.action import Action, Order
+from amqpjobs.model import fields, names
+from amqpjobs.model.protocol import Target, Verdict
+from amqpjobs.streams.audit_store import Action as Recorded
+from amqpjobs.streams.errors import ConfirmTimeout
+from amqpjobs.streams.marks import Where
+from amqpjobs.web.auth import visitor
+from amqpjobs.web.problems import problem
+from amqpjobs.web.responses import Limit, Offset, json_response
+from amqpjobs.web.views import Views
+
+router = APIRouter()
+
+SETS = {"scheduled-jobs": names.SCHEDULED, "retries": names.RETRIES, "dead-jobs": names.DEAD}
+"""The delayed sets as addresses name them."""
+MOST_JOBS = 10_000
+
+Entry = Annotated[str | None, Query(max_length=200, description="Of a jid that waits several times, this one.")]
+When = Annotated[str | float | None, Field(description="A time: seconds since 1970, or ISO 8601.")]
+
+
+class Job(BaseModel):
+    """One job: its jid, and its entry where the jid waits several times."""
+
+    jid: str = Field(min_length=1)
+    entry: str | None = None
+
+
+class Bulk(BaseModel):
+    """Many jobs, named one by one or all that match `class` and `queue`; `at` is where `reschedule` moves them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: str
+    jobs: list[Job] = Field(default_factory=list, max_length=MOST_JOBS)
+    all: bool = False
+    cls: str | None = Field(default=None, alias="class")
+    queue: str | None = None
+    at: When = None
+
+    @model_validator(mode="after")
+    def _either(self) -> Bulk:
+        if bool(self.jobs) == self.all:
+            raise ValueError('either "jobs" or "all": true')
+        if not self.all and (self.cls is not None or self.queue is not None):
+            raise ValueError('"class" and "queue" choose among "all"')
+        return self
+
+
+class Moment(BaseModel):
+    """The time that a job is to run at."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: Annotated[str | float, Field(description="Seconds since 1970, or ISO 8601.")]
+
+
+@router.delete("/api/scheduled-jobs/{jid:path}", status_code=204)
+async def delete_scheduled(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Take a scheduled job out: it never runs."""
+    return await _one(request, "delete", "scheduled-jobs", Target(jid, entry))
+
+
+@router.delete("/api/retries/{jid:path}", status_code=204)
+async def delete_retry(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Take a failed job out: it never runs again."""
+    return await _one(request, "delete", "retries", Target(jid, entry))
+
+
+@router.delete("/api/dead-jobs/{jid:path}", status_code=204)
+async def delete_dead(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Take a dead job out."""
+    return await _one(request, "delete", "dead-jobs", Target(jid, entry))
+
+
+@router.post("/api/scheduled-jobs/{jid:path}/trigger", status_code=204)
+async def trigger(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Run a scheduled job now."""
+    return await _one(request, "trigger", "scheduled-jobs", Target(jid, entry))
+
+
+@router.post("/api/retries/{jid:path}/retry", status_code=204)
+async def retry(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Run the next try of a failed job now."""
+    return await _one(request, "retry", "retries", Target(jid, entry))
+
+
+@router.post("/api/retries/{jid:path}/kill", status_code=204)
+async def kill(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Try a failed job no more: it joins the dead."""
+    return await _one(request, "kill", "retries", Target(jid, entry))
+
+
+@router.post("/api/dead-jobs/{jid:path}/retry", status_code=204)
+async def requeue(request: Request, jid: str, entry: Entry = None) -> Response:
+    """Run a dead job again, from its first try."""
+    return await _one(request, "requeue", "dead-jobs", Target(jid, entry))
+
+
+@router.post("/api/{place}/{jid:path}/reschedule", status_code=204)
+async def reschedule(request: Request, place: str, jid: str, moment: Moment, entry: Entry = None) -> Response:
+    """Let a job that waits (scheduled, or for its next try) run at another time."""
+    return await _one(request, "reschedule", place, Target(jid, entry), moment.at)
+
+
+@router.post("/api/{place}/{jid:path}/restore", status_code=204)
+async def restore(request: Request, place: str, jid: str, entry: Entry = None) -> Response:
+    """Undo the last deletion of a job, while its stream still holds it."""
+    return await _one(request, "restore", place, Target(jid, entry))
+
+
+@router.post("/api/{place}/actions")
+async def bulk(request: Request, place: str, wanted: Annotated[Bulk, Body()]) -> Response:
+    """Act on many jobs, or on all that match: `delete`, `trigger`, `reschedule`, `retry`, `kill`, `requeue`,
+    `restore`."""
+    order = _order(request, wanted.action, place, wanted.at)
+    if isinstance(order, Response):
+        return order
+    views = _views(request)
+    if not wanted.all:
+        return told(await views.desk.act(order, [Target(job.jid, job.entry) for job in wanted.jobs]))
+    if order.word == "restore":
+        return problem(422, "Parameters out of bounds", "restore takes jobs, or POST /api/actions/{id}/undo")
+    if (reason := views.late()) is not None:
+        return problem(503, "Not ready", f"what matches is not known: {reason}")
+    return told(await views.desk.act_on_all(order, Where(wanted.cls, wanted.queue)))
+
+
+@router.post("/api/actions/{action}/undo")
+async def undo(request: Request, action: str) -> Response:
+    """Restore all that an action deleted."""
+    by, via = visitor(request), "api"
+    actions = await _views(request).desk.undo(action, by=by, via=via)
+    return told(actions[0]) if actions else problem(404, "Not found", "No deletion by that action is on record.")
+
+
+@router.get("/api/actions/{action}")
+async def one_action(request: Request, action: str) -> Response:
+    """An action: how many jobs are done, not found, in conflict, and not known (yet)."""
+    handle = _views(request).desk.handle(action)
+    if handle is not None:
+        return told(handle, known=200)
+    recorded = await _views(request).recorded(action)
+    return problem(404, "Not found") if recorded is None else json_response(line(recorded))
+
+
+@router.get("/api/audit")
+async def audit(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+    """Who ordered what, the newest first; X-Total-Count tells how many there are."""
+    count, found = await _views(request).audit(limit, offset)
+    return json_response([line(each) for each in found], headers={"X-Total-Count": str(count)})
+
+
+def told(action: Action, *, known: int | None = None) -> Response:
+    """How an action stands."""
+    if (refusal := _failed(action)) is not None:
+        return refusal
+    open_ = bool(action.unknown) or not action.finished
+    body = {
+        "action": action.id,
+        "op": action.order.word,
+        "in": action.order.stream,
+        "finished": action.finished,
+        "asked": action.asked,
+        **{verdict.value: action.counts.get(verdict, 0) for verdict in Verdict},
+        "unknown": action.unknown,
+        "jobs": [
+            {"jid": r.jid, "entry": r.entry, "verdict": r.verdict or "unknown", **({"why": r.why} if r.why else {})}
+            for r in action.told
+        ],
+    }
+    status = known or (202 if open_ else 200)
+    return json_response(body, status)
+
+
+def line(action: Recorded) -> dict[str, Any]:
+    """An action of the audit."""
+    found = action._asdict()
+    return {("in" if name == "place" else name): value for name, value in found.items()} | {"unknown": action.unknown}
+
+
+def _failed(action: Action) -> Response | None:
+    """A broker that took nothing; one whose confirm was lost may have taken it."""
+    if action.error is None or isinstance(action.error, ConfirmTimeout) or action.counts:
+        return None
+    return problem(503, "Not done", str(action.error), action=action.id)
+
+
+async def _one(request: Request, word: str, place: str, job: Target, at: str | float | None = None) -> Response:
+    order = _order(request, word, place, at)
+    if isinstance(order, Response):
+        return order
+    action = await _views(request).desk.act(order, [job])
+    if (refusal := _failed(action)) is not None:
+        return refusal
+    verdict = action.told[0].verdict if action.told else None
+    match verdict:
+        case Verdict.DONE:
+            return Response(status_code=204, headers={"X-Action": action.id})
+        case Verdict.NOT_FOUND:
+            return problem(404, "Not found", action.told[0].why or f"{job.jid} is not in {order.stream}.")
+        case Verdict.CONFLICT:
+            return problem(409, "Conflict", "The scheduler has claimed it: it is on its way, or it is there already.")
+        case _:
+            return told(action, known=202)
+
+
+def _order(request: Request, word: str, place: str, at: str | float | None) -> Order | Response:
+    if place not in SETS:
+        return problem(404, "Not Found")
+    try:
+        due = None if at is None else fields.instant(at)
+        if isinstance(due, fields.Problem):
+            return problem(422, "Parameters out of bounds", f"at: {due}")
+        return Order(word, SETS[place], visitor(request), "api", due)
+    except ValueError as error:
+        return problem(422, "Parameters out of bounds", str(error))
+
+
+def _views(request: Request) -> Views:
+    views: Views = request.app.state.views
+    return views

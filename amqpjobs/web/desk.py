@@ -1,0 +1,59 @@
+"""This process's actions: begun for visitors, kept in mind while they are under way and for a while after."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from amqpjobs.action import Action, Order, Record, Set
+from amqpjobs.actions import Actions
+from amqpjobs.clock import Clock
+from amqpjobs.model.protocol import Target
+from amqpjobs.settings import Settings
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.marks import Where
+
+PATIENCE = 5.0
+"""Seconds that a visitor waits for an outcome; beyond, the answer is that it is not known yet."""
+REMEMBERED = 200
+"""Actions whose handles are kept; older ones are told by the audit."""
+
+
+class Desk:
+    """Appends on a connection of its own, made at the first action: a mistake there must not end what views read."""
+
+    def __init__(self, settings: Settings, sets: Mapping[str, Set], record: Record, clock: Clock) -> None:
+        self._link = Link(settings, "amqpjobs web actions", clock)
+        self._actions = Actions(self._link, sets, record, clock)
+        self._handles: OrderedDict[str, Action] = OrderedDict()
+
+    async def act(self, order: Order, jobs: Sequence[Target]) -> Action:
+        """Act on these jobs and wait for the outcome, but not for ever."""
+        await self._link.start()
+        return await self._wait(self._actions.begin(order, jobs))
+
+    async def act_on_all(self, order: Order, where: Where) -> Action:
+        """Act on all that match and wait for the outcome, but not for ever."""
+        await self._link.start()
+        return await self._wait(self._actions.begin_all(order, where))
+
+    async def undo(self, action: str, *, by: str, via: str) -> list[Action]:
+        """Restore what an action deleted; empty when there is no such action, or nothing of it to undo."""
+        await self._link.start()
+        return [await self._wait(each) for each in await self._actions.undo(action, by=by, via=via)]
+
+    def handle(self, action: str) -> Action | None:
+        """An action of this process that is under way, or was lately."""
+        return self._handles.get(action)
+
+    async def stop(self) -> None:
+        """Give up what is under way; safe to repeat."""
+        await self._actions.close()
+        await self._link.stop()
+
+    async def _wait(self, action: Action) -> Action:
+        self._handles[action.id] = action
+        while len(self._handles) > REMEMBERED:
+            self._handles.popitem(last=False)
+        await action.wait(PATIENCE)
+        return action

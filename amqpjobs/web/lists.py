@@ -1,0 +1,173 @@
+"""The lists of jobs that wait, and what visitors do to them: forms that work without JavaScript."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from amqpjobs.action import Action, Order
+from amqpjobs.model import names
+from amqpjobs.model.protocol import Target, Verdict
+from amqpjobs.model.words import WORDS
+from amqpjobs.settings import age_seconds
+from amqpjobs.streams.audit_store import Action as Recorded
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.marks import Where
+from amqpjobs.web.auth import visitor
+from amqpjobs.web.live import Pulse
+from amqpjobs.web.pages import Renderer
+from amqpjobs.web.problems import problem
+from amqpjobs.web.responses import Offset
+from amqpjobs.web.views import Views
+
+router = APIRouter(include_in_schema=False)
+
+ROWS = 50
+"""Jobs on one page."""
+
+
+class Kind(NamedTuple):
+    """A delayed set as a page: its title, its stream, what its time is called, and what can be done to its jobs."""
+
+    title: str
+    stream: str
+    when: str
+    words: tuple[str, ...]
+
+
+KINDS: Mapping[str, Kind] = {
+    "scheduled-jobs": Kind("Scheduled", names.SCHEDULED, "Due", ("trigger", "delete")),
+    "retries": Kind("Retries", names.RETRIES, "Next try", ("retry", "kill", "delete")),
+    "dead-jobs": Kind("Dead", names.DEAD, "Died", ("requeue", "delete")),
+}
+LABELS = {
+    "trigger": "Run now", "retry": "Retry now", "kill": "Kill", "requeue": "Run again", "delete": "Delete",
+}  # fmt: skip
+
+
+@router.get("/scheduled-jobs")
+@router.get("/retries")
+@router.get("/dead-jobs")
+async def listing(request: Request, offset: Offset = 0, action: str = "") -> Response:
+    """One page of a delayed set."""
+    place = request.url.path.rpartition("/")[2]
+    kind, views = KINDS[place], _views(request)
+    count, rows = await views.page(kind.stream, ROWS, offset)
+    told = await _told(request, action)
+    more = {"place": place, "kind": kind, "rows": rows, "count": count, "offset": offset, "span": ROWS, "told": told}
+    settings = views.settings
+    limits = {"most": settings.dead_max, "age": age_seconds(settings.dead_max_age)}
+    return await _page(request, "delayed.html", **more, labels=LABELS, limits=limits)
+
+
+@router.post("/scheduled-jobs")
+@router.post("/retries")
+@router.post("/dead-jobs")
+async def act(request: Request) -> Response:
+    """A button of such a page, for one job (`jid`, `entry`) or all; then back to the page, which says how it went."""
+    place = request.url.path.rpartition("/")[2]
+    form, views = await _form(request), _views(request)
+    if form is None or form.get("action") not in KINDS[place].words or ("jid" in form) == ("all" in form):
+        return problem(422, "Parameters out of bounds", "This is no form of that page.")
+    order = Order(form["action"], KINDS[place].stream, visitor(request), "web")
+    if "jid" in form:
+        action = await views.desk.act(order, [Target(form["jid"], form.get("entry") or None)])
+    elif (reason := views.late()) is not None:
+        return problem(503, "Not ready", f"What all is, is not known: {reason}. Nothing was done.")
+    else:
+        action = await views.desk.act_on_all(order, Where())
+    return _back(request, place, action=action.id, offset=form.get("offset", "0"))
+
+
+@router.get("/audit")
+async def audit(request: Request, offset: Offset = 0, action: str = "") -> Response:
+    """Who ordered what, the newest first."""
+    count, actions = await _views(request).audit(ROWS, offset)
+    told = await _told(request, action)
+    more = {"place": "audit", "actions": actions, "count": count, "offset": offset, "span": ROWS, "told": told}
+    return await _page(request, "audit.html", **more)
+
+
+@router.post("/audit")
+async def undo(request: Request) -> Response:
+    """Undo a deletion."""
+    form = await _form(request)
+    if form is None or not form.get("undo"):
+        return problem(422, "Parameters out of bounds", "This is no form of that page.")
+    try:
+        actions = await _views(request).desk.undo(form["undo"], by=visitor(request), via="web")
+    except BrokerError as error:
+        return problem(503, "Not done", str(error))
+    return _back(request, "audit", action=actions[0].id if actions else "none")
+
+
+class Told(NamedTuple):
+    """How an action went, in words; `undo` is its id where it can be undone."""
+
+    text: str
+    wrong: bool
+    undo: str | None = None
+
+
+async def _told(request: Request, action: str) -> Told | None:
+    """What the page says of the action that led to it."""
+    if not action:
+        return None
+    handle = _views(request).desk.handle(action)
+    if handle is not None:
+        return _sentence(handle)
+    recorded = await _views(request).recorded(action)
+    return None if recorded is None else _recorded(recorded)
+
+
+def _sentence(action: Action) -> Told:
+    if action.error is not None:
+        return Told(f"The broker did not take all of it: {action.error}.", wrong=True)
+    counts = [action.counts.get(verdict, 0) for verdict in (Verdict.DONE, Verdict.NOT_FOUND, Verdict.CONFLICT)]
+    return _worded(action.order.word, *counts, unknown=action.unknown, action=action.id)
+
+
+def _recorded(a: Recorded) -> Told:
+    return _worded(a.op, a.done, a.not_found, a.conflict, unknown=a.unknown, action=a.action)
+
+
+def _worded(word: str, done: int, not_found: int, conflict: int, *, unknown: int, action: str) -> Told:
+    past = WORDS[word].past.capitalize() if word in WORDS else word
+    parts = [f"{past} {done:,} {'job' if done == 1 else 'jobs'}."]
+    if not_found:
+        parts.append(f"{not_found:,} not found.")
+    if conflict:
+        parts.append(f"{conflict:,} could not be: the scheduler has claimed them, they are on their way.")
+    if unknown:
+        parts.append(f"Of {unknown:,} the outcome is not known yet.")
+    return Told(" ".join(parts), bool(not_found or conflict), action if word == "delete" and done else None)
+
+
+async def _form(request: Request) -> dict[str, str] | None:
+    """The fields of a form, or None for a body that is none. Its size was checked by the guard."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        return None
+    try:
+        return dict(parse_qsl((await request.body()).decode("utf-8"), keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        return None
+
+
+def _back(request: Request, place: str, **query: str) -> Response:
+    told = {name: value for name, value in query.items() if value not in ("", "0")}
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/{place}?{urlencode(told)}", 303)
+
+
+async def _page(request: Request, name: str, **more: object) -> Response:
+    pulse: Pulse = request.app.state.pulse
+    renderer: Renderer = request.app.state.renderer
+    return HTMLResponse(renderer.page(name, await pulse.look(), request.scope.get("root_path", ""), **more))
+
+
+def _views(request: Request) -> Views:
+    views: Views = request.app.state.views
+    return views

@@ -11,7 +11,7 @@ from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.state import StateFolder
-from amqpjobs.web import acting, api, lists, pages, problems
+from amqpjobs.web import acting, api, lists, pages, problems, recurring
 from amqpjobs.web.auth import Guard
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.views import Views
@@ -47,6 +47,7 @@ def create_app(
     app.include_router(acting.router)
     app.include_router(pages.router)
     app.include_router(lists.router)
+    app.include_router(recurring.router)
     problems.install(app)
     token = settings.web_token.get_secret_value() if settings.web_token else None
     app.add_middleware(Guard, token=token, hosts=tuple(hosts), read_only=settings.web_read_only)

@@ -9,6 +9,8 @@ from amqpjobs.action import Action, Order, Record, Set
 from amqpjobs.actions import Actions
 from amqpjobs.clock import Clock
 from amqpjobs.model.protocol import Target
+from amqpjobs.model.recurring import Schedule
+from amqpjobs.orders import Orders, RecurringOp
 from amqpjobs.settings import Settings
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.marks import Where
@@ -23,6 +25,7 @@ class Desk:
     """Appends on a connection of its own, made at the first action: a mistake there must not end what views read."""
 
     def __init__(self, settings: Settings, sets: Mapping[str, Set], record: Record, clock: Clock) -> None:
+        self._clock = clock
         self._link = Link(settings, "amqpjobs web actions", clock)
         self._actions = Actions(self._link, sets, record, clock)
         self._handles: OrderedDict[str, Action] = OrderedDict()
@@ -41,6 +44,15 @@ class Desk:
         """Restore what an action deleted; empty when there is no such action, or nothing of it to undo."""
         await self._link.start()
         return [await self._wait(each) for each in await self._actions.undo(action, by=by, via=via)]
+
+    async def recurring(self, op: RecurringOp, schedule: Schedule, *, by: str) -> None:
+        """Give an order for a recurring job. Raises BrokerError."""
+        await self._link.start()
+        orders = Orders(self._link, by=by, via="web", clock=self._clock)
+        try:
+            await orders.recurring(op, schedule)
+        finally:
+            await orders.close()
 
     def handle(self, action: str) -> Action | None:
         """An action of this process that is under way, or was lately."""

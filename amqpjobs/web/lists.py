@@ -55,13 +55,13 @@ LABELS = {
 async def listing(request: Request, offset: Offset = 0, action: str = "") -> Response:
     """One page of a delayed set."""
     place = request.url.path.rpartition("/")[2]
-    kind, views = KINDS[place], _views(request)
+    kind, views = KINDS[place], views_of(request)
     count, rows = await views.page(kind.stream, ROWS, offset)
     told = await _told(request, action)
     more = {"place": place, "kind": kind, "rows": rows, "count": count, "offset": offset, "span": ROWS, "told": told}
     settings = views.settings
     limits = {"most": settings.dead_max, "age": age_seconds(settings.dead_max_age)}
-    return await _page(request, "delayed.html", **more, labels=LABELS, limits=limits)
+    return await page_of(request, "delayed.html", **more, labels=LABELS, limits=limits)
 
 
 @router.post("/scheduled-jobs")
@@ -70,7 +70,7 @@ async def listing(request: Request, offset: Offset = 0, action: str = "") -> Res
 async def act(request: Request) -> Response:
     """A button of such a page, for one job (`jid`, `entry`) or all; then back to the page, which says how it went."""
     place = request.url.path.rpartition("/")[2]
-    form, views = await _form(request), _views(request)
+    form, views = await form_of(request), views_of(request)
     if form is None or form.get("action") not in KINDS[place].words or ("jid" in form) == ("all" in form):
         return problem(422, "Parameters out of bounds", "This is no form of that page.")
     order = Order(form["action"], KINDS[place].stream, visitor(request), "web")
@@ -80,29 +80,29 @@ async def act(request: Request) -> Response:
         return problem(503, "Not ready", f"What all is, is not known: {reason}. Nothing was done.")
     else:
         action = await views.desk.act_on_all(order, Where())
-    return _back(request, place, action=action.id, offset=form.get("offset", "0"))
+    return back(request, place, action=action.id, offset=form.get("offset", "0"))
 
 
 @router.get("/audit")
 async def audit(request: Request, offset: Offset = 0, action: str = "") -> Response:
     """Who ordered what, the newest first."""
-    count, actions = await _views(request).audit(ROWS, offset)
+    count, actions = await views_of(request).audit(ROWS, offset)
     told = await _told(request, action)
     more = {"place": "audit", "actions": actions, "count": count, "offset": offset, "span": ROWS, "told": told}
-    return await _page(request, "audit.html", **more)
+    return await page_of(request, "audit.html", **more)
 
 
 @router.post("/audit")
 async def undo(request: Request) -> Response:
     """Undo a deletion."""
-    form = await _form(request)
+    form = await form_of(request)
     if form is None or not form.get("undo"):
         return problem(422, "Parameters out of bounds", "This is no form of that page.")
     try:
-        actions = await _views(request).desk.undo(form["undo"], by=visitor(request), via="web")
+        actions = await views_of(request).desk.undo(form["undo"], by=visitor(request), via="web")
     except BrokerError as error:
         return problem(503, "Not done", str(error))
-    return _back(request, "audit", action=actions[0].id if actions else "none")
+    return back(request, "audit", action=actions[0].id if actions else "none")
 
 
 class Told(NamedTuple):
@@ -117,10 +117,10 @@ async def _told(request: Request, action: str) -> Told | None:
     """What the page says of the action that led to it."""
     if not action:
         return None
-    handle = _views(request).desk.handle(action)
+    handle = views_of(request).desk.handle(action)
     if handle is not None:
         return _sentence(handle)
-    recorded = await _views(request).recorded(action)
+    recorded = await views_of(request).recorded(action)
     return None if recorded is None else _recorded(recorded)
 
 
@@ -147,7 +147,7 @@ def _worded(word: str, done: int, not_found: int, conflict: int, *, unknown: int
     return Told(" ".join(parts), bool(not_found or conflict), action if word == "delete" and done else None)
 
 
-async def _form(request: Request) -> dict[str, str] | None:
+async def form_of(request: Request) -> dict[str, str] | None:
     """The fields of a form, or None for a body that is none. Its size was checked by the guard."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         return None
@@ -157,17 +157,20 @@ async def _form(request: Request) -> dict[str, str] | None:
         return None
 
 
-def _back(request: Request, place: str, **query: str) -> Response:
+def back(request: Request, place: str, **query: str) -> Response:
+    """To the page that a form stood on."""
     told = {name: value for name, value in query.items() if value not in ("", "0")}
     return RedirectResponse(f"{request.scope.get('root_path', '')}/{place}?{urlencode(told)}", 303)
 
 
-async def _page(request: Request, name: str, **more: object) -> Response:
+async def page_of(request: Request, name: str, **more: object) -> Response:
+    """A page that stands still."""
     pulse: Pulse = request.app.state.pulse
     renderer: Renderer = request.app.state.renderer
     return HTMLResponse(renderer.page(name, await pulse.look(), request.scope.get("root_path", ""), **more))
 
 
-def _views(request: Request) -> Views:
+def views_of(request: Request) -> Views:
+    """What this process knows."""
     views: Views = request.app.state.views
     return views

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple, TypeVar
 
 from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
+from amqpjobs.model.recurring import Refused
+from amqpjobs.orders import RecurringOp
+from amqpjobs.schedules import Line, lines
 from amqpjobs.settings import Settings, redact
 from amqpjobs.streams.audit_store import Action, AuditStore
 from amqpjobs.streams.checkpoints import ColdStart
+from amqpjobs.streams.controls_view import ControlsView
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import FromTime
@@ -19,7 +24,7 @@ from amqpjobs.streams.tally_store import Counted, LatestWait, QueueRuns, TallySt
 from amqpjobs.streams.views import DelayedView
 from amqpjobs.web.beats import Beats
 from amqpjobs.web.depths import Depths
-from amqpjobs.web.desk import Desk
+from amqpjobs.web.desk import PATIENCE, Desk
 from amqpjobs.web.status import Broker, Facts, Lag, QueueLine, Runs, Waiting
 
 T = TypeVar("T")
@@ -65,6 +70,8 @@ class Views:
         self._depths = Depths(self.link, settings, clock, self._known_queues)
         store = AuditStore(self._folder.path)
         self._record = Record(store, Follower(self.link, store, names.AUDIT, clock=clock))
+        self._controls = ControlsView()
+        self._controls_follower = Follower(self.link, self._controls, names.CONTROLS, clock=clock)
         sets = {stream: Set(each.view, each.follower) for stream, each in self._delayed.items()}
         self.desk = Desk(settings, sets, self._record, clock)
         self._counts: _Counts | None = None
@@ -78,7 +85,7 @@ class Views:
 
     def _services(self) -> list[Link | Follower | Beats | Depths]:
         followers = [self._metrics, *(each.follower for each in self._delayed.values())]
-        return [self.link, *followers, self._record.follower, self._beats, self._depths]
+        return [self.link, *followers, self._record.follower, self._controls_follower, self._beats, self._depths]
 
     async def start(self) -> None:
         """Begin to read; safe to repeat."""
@@ -132,6 +139,28 @@ class Views:
         """How many actions are on record, and one page of them, the newest first."""
         store, follower = self._record
         return await follower.query(lambda: (store.count(), store.page(limit, offset)))
+
+    async def recurring(self) -> tuple[list[Line], list[Refused]]:
+        """The recurring jobs, and the declarations that were refused lately."""
+        each = self._delayed[names.SCHEDULED]
+        last = await each.follower.query(each.view.store.ticks)
+        log = self._controls.log
+        return lines(log.controls.recurring, last, self._clock.wall()), list(log.refused)
+
+    async def order_recurring(self, op: RecurringOp, name: str, *, by: str) -> bool:
+        """Give an order for a recurring job and wait until it shows, but not for ever. False: there is none."""
+        known = self._controls.log.controls.recurring.get(name)
+        if known is None:
+            return False
+        await self.desk.recurring(op, known.schedule, by=by)
+
+        def shows() -> bool | None:
+            now = self._controls.log.controls.recurring.get(name)
+            return op == "run" or now is None or now.paused == (op == "pause") or None
+
+        with contextlib.suppress(TimeoutError):
+            await self._controls_follower.wait(shows, timeout=PATIENCE)
+        return True
 
     async def recorded(self, action: str) -> Action | None:
         """One action of the record."""

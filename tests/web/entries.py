@@ -75,3 +75,8 @@ def metric(status: str = "success", **more: Any) -> dict[str, Any]:
         "worker_identity": "worker-01:1:production",
         **more,
     }
+
+
+def recurring(name: str, *, cls: str, at: float, **more: Any) -> dict[str, Any]:
+    """A declaration of a recurring job."""
+    return {"type": "recurring", "op": "declare", "name": name, "job": {"class": cls, "args": []}, "at": at} | more

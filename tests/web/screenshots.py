@@ -27,6 +27,14 @@ WIDTHS = (1440, 1024, 390)
 TRAFFIC_SECONDS = 60
 CLASSES = {"SendEmailJob": ("mailers", 180), "ChargeCardJob": ("critical", 320), "ResizeImageJob": ("default", 1400)}
 
+RECURRING: list[dict[str, Any]] = [
+    {"name": "close-the-books", "cls": "CloseBooksJob", "cron": "0 3 * * *", "timezone": "Europe/Rome"},
+    {"name": "hourly-report", "cls": "ReportJob", "cron": "0 * * * *", "missed": "skip", "origin": "code:shop.reports"},
+    {"name": "ping", "cls": "PingJob", "every": 5, "origin": "file"},
+    {"name": "reindex", "cls": "ReindexSearchJob", "every": 21_600, "paused": True},
+    {"name": "typo", "cls": "PingJob", "cron": "0 25 * * *"},
+]
+
 
 class Traffic:
     """What producers and workers of a small shop would send."""
@@ -46,6 +54,8 @@ class Traffic:
         await self.send("retries", [entries.retry(300 + 11 * n) for n in range(87)])
         for _ in range(3):
             await self.send("dead_jobs", entries.dead())
+        at = time.time() - 86_400
+        await self.send("controls", [entries.recurring(at=at, **each) for each in RECURRING])
         past = [self._metric(time.time() - 40 * 60 * self._random.random()) for _ in range(5000)]
         await self.send("job_metrics", past)
 
@@ -105,7 +115,7 @@ async def _take(folder: Path, node: PrivateNode, settings: Settings, connection:
             await traffic.flow(TRAFFIC_SECONDS)
             await _shoot(browser, served.address, folder, "busy")
             await _act(served.address)
-            for place in ("scheduled-jobs", "retries", "dead-jobs", "audit"):
+            for place in ("scheduled-jobs", "retries", "dead-jobs", "recurring", "audit"):
                 await _shoot(browser, served.address, folder, "busy", place=place)
             await node.stop()
             await asyncio.sleep(3)

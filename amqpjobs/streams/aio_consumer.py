@@ -29,7 +29,9 @@ class AioConsumer:
         self._handler = handler
         self._channel_life = Lifeline()
         self._subscription = Lifeline()
-        self._tag = ""
+        self._changing = asyncio.Lock()
+        self._arguments: tuple[str, bool, dict[str, object]] = ("", False, {})
+        self._tags: list[str] = []
         self._early: list[Incoming] | None = []
         self._outbox: deque[tuple[int, bool, bool | None]] = deque()
         self._sending: asyncio.Task[None] | None = None
@@ -44,18 +46,11 @@ class AioConsumer:
 
     async def subscribe(self, queue: str, *, prefetch: int, exclusive: bool, arguments: Mapping[str, object]) -> None:
         """Set the prefetch and start the deliveries. The handler is first called after the caller had its turn."""
+        self._arguments = queue, exclusive, dict(arguments)
         try:
-            async with self._channel_life.guard():
-                await self._channel.basic_qos(prefetch_count=prefetch)
-                started = await self._channel.basic_consume(
-                    queue,
-                    self._on_delivery,
-                    exclusive=exclusive,
-                    arguments=dict(arguments),  # type: ignore[arg-type]
-                )
+            await self._begin(prefetch)
         except BrokerError as error:
             raise self._refusal(error) from error.__cause__
-        self._tag = str(started.consumer_tag)
         asyncio.get_running_loop().call_soon(self._release_early)
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
@@ -66,13 +61,41 @@ class AioConsumer:
         """Give a message back, or drop it to the dead-letter exchange."""
         self._post(tag, False, requeue)
 
+    async def resize(self, prefetch: int) -> None:
+        """A second subscription takes over from the first: the prefetch of one that runs cannot be changed."""
+        async with self._changing:
+            if self._subscription.over or self._channel_life.over:
+                return
+            before = len(self._tags)
+            await self._begin(prefetch)
+            await self._finish(before)
+
     async def cancel(self) -> None:
         """Stop deliveries, keeping the channel for acks."""
-        if self._subscription.over or self._channel_life.over:
-            return
+        async with self._changing:
+            if self._subscription.over or self._channel_life.over:
+                return
+            await self._finish(len(self._tags))
+            self._subscription.end()
+
+    async def _begin(self, prefetch: int) -> None:
+        queue, exclusive, arguments = self._arguments
         async with self._channel_life.guard():
-            await self._channel.basic_cancel(self._tag)
-        self._subscription.end()
+            await self._channel.basic_qos(prefetch_count=prefetch)
+            started = await self._channel.basic_consume(
+                queue,
+                self._on_delivery,
+                exclusive=exclusive,
+                arguments=arguments,  # type: ignore[arg-type]
+            )
+        self._tags.append(str(started.consumer_tag))
+
+    async def _finish(self, count: int) -> None:
+        """End the oldest subscriptions."""
+        for tag in self._tags[:count]:
+            async with self._channel_life.guard():
+                await self._channel.basic_cancel(tag)
+            self._tags.remove(tag)
 
     async def close(self) -> None:
         """Send what is acknowledged already, then close the channel."""

@@ -148,6 +148,13 @@ class Consumer(Protocol):
         """Give a message back, or drop it to the dead-letter exchange. Never on a stream: 3.10 drops the connection."""
         ...
 
+    async def resize(self, prefetch: int) -> None:
+        """From now on at most so many further messages are out unacknowledged: what is out already does not count.
+
+        Nothing happens after `cancel`. Not for an exclusive consumer.
+        """
+        ...
+
     async def cancel(self) -> None:
         """Stop deliveries, keeping the channel for acks of what is out; safe to repeat."""
         ...

@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-t", "--timeout", type=float, metavar="SECONDS", help="what running jobs get at a stop (default: 25)"
     )
     parser.add_argument(
-        "--prefetch", type=_positive, metavar="N", help="jobs held per queue (default: 2 x concurrency)"
+        "--prefetch",
+        type=_positive,
+        metavar="N",
+        help="jobs held per queue (default: 2 x concurrency, more of quick ones)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="log each job's end too")
 

@@ -18,6 +18,7 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Incoming
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.subscription import Delivery, Subscription
+from amqpjobs.worker.window import Window
 
 log = logging.getLogger("amqpjobs.worker")
 
@@ -70,7 +71,7 @@ class Feed(Service):
         ledger: Ledger,
         declared: Declarations,
         *,
-        prefetch: int,
+        window: Window,
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
@@ -84,7 +85,8 @@ class Feed(Service):
         self._link = link
         self._ledger = ledger
         self._declared = declared
-        self._prefetch = prefetch
+        self._window = window
+        self._counted = 0
         self._clock = clock
         self._wake = wake
         self._subscription: Subscription | None = None
@@ -137,6 +139,25 @@ class Feed(Service):
             self._paused.clear()
             self._resumed.set()
 
+    async def review(self, seconds: float) -> None:
+        """Follow with the prefetch how many jobs were done in the last `seconds`; give back what that is too much for.
+
+        Safe at any time: a subscription that is lost or ending is left alone.
+        """
+        subscription = self._subscription
+        if subscription is None or subscription.ending or subscription.consumer is None:
+            return
+        settled, self._counted = subscription.count - self._counted, subscription.count
+        size, before = self._window.review(settled, seconds), subscription.window
+        if size == before:
+            return
+        subscription.window = size
+        with contextlib.suppress(BrokerError):  # it is lost: the next one begins with this size
+            await subscription.consumer.resize(size)
+        if subscription is self._subscription and not subscription.ending:
+            while len(self.buffer) > size:
+                self.buffer.pop().give_back()
+
     def _say(self, line: str) -> None:
         log.info(line, self.queue)
 
@@ -172,12 +193,13 @@ class Feed(Service):
 
     async def _subscribe(self, connection: Connection) -> Subscription:
         await self._prepare(connection)
-        subscription = self._subscription = Subscription(self.queue, self._prefetch)
+        subscription = self._subscription = Subscription(self.queue, self._window.size)
+        self._counted = 0
         subscription.ending = self.paused
         subscription.consumer = await connection.consume(
             self.source,
             lambda message: self._on_message(message, subscription),
-            prefetch=self._prefetch,
+            prefetch=subscription.window,
         )
         return subscription
 

@@ -14,6 +14,7 @@ from amqpjobs.worker.bare_feed import BareFeed
 from amqpjobs.worker.feed import Declarations, Feed
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.subscription import REFILL, Delivery
+from amqpjobs.worker.window import Reviews, Window
 
 
 class QueueShare(NamedTuple):
@@ -82,23 +83,29 @@ class Fetcher:
         queues: Sequence[QueueShare],
         ledger: Ledger,
         *,
-        prefetch: int,
+        prefetch: int | None,
+        concurrency: int,
         clock: Clock,
         hold: bool = True,
     ) -> None:
-        """`hold`: whether a queue keeps its turn; not where all that may be delivered of it may be running."""
+        """`prefetch` None: twice the concurrency, and more of quick jobs (see `window`).
+
+        `hold`: whether a queue keeps its turn; not where all that may be delivered of it may be running.
+        """
         self.on_job: Callable[[], None] = lambda: None
         """Called on the loop when there may be a job where `next` had none."""
         self._waking = False
         declared = Declarations(link)
-        self._feeds = [
-            Feed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
-            for share in queues
-        ]
-        bare = [
-            BareFeed(link, share.name, ledger, declared, prefetch=prefetch, clock=clock, wake=self._wake)
-            for share in queues
-        ]
+        least = prefetch or 2 * concurrency
+
+        def feeds(kind: type[Feed]) -> list[Feed]:
+            return [
+                kind(link, share.name, ledger, declared, window=Window(least), clock=clock, wake=self._wake)
+                for share in queues
+            ]
+
+        self._feeds = feeds(Feed)
+        bare = feeds(BareFeed)
         self._all: list[Feed] = [*self._feeds, *bare]
         self._turns = [
             _Turn((feed, beside), max(1, share.weight))
@@ -106,12 +113,13 @@ class Fetcher:
         ]
         self._weighted = any(share.weight for share in queues)
         self._hold = hold and len(self._feeds) > 1
+        self._reviews = [Reviews(self._all, clock)] if prefetch is None else []
         self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def services(self) -> Sequence[Service]:
         """The loops that must not end by themselves."""
-        return self._all
+        return [*self._all, *self._reviews]
 
     @property
     def buffered(self) -> int:
@@ -133,8 +141,8 @@ class Fetcher:
 
     async def start(self) -> None:
         """Subscribe to every queue and keep subscribed; safe to repeat."""
-        for feed in self._all:
-            await feed.start()
+        for service in self.services:
+            await service.start()
 
     async def tried(self) -> list[str]:
         """Wait until each queue is served or has failed to be once; the reasons of those that failed."""
@@ -143,12 +151,16 @@ class Fetcher:
 
     async def quiet(self) -> None:
         """Take no more, and give back what was not begun; acks still work. Safe to repeat."""
+        for reviews in self._reviews:
+            await reviews.stop()
         await asyncio.gather(*(feed.quiet() for feed in self._all))
 
     async def stop(self) -> None:
         """Close every channel: what is unacknowledged is the broker's again. Safe to repeat."""
         if self._alarm is not None:
             self._alarm.cancel()
+        for reviews in self._reviews:
+            await reviews.stop()
         await asyncio.gather(*(feed.close() for feed in self._all))
 
     def next(self) -> Delivery | None:

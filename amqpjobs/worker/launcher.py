@@ -24,6 +24,7 @@ from amqpjobs.worker.orders import Orders
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.processor import Processor
 from amqpjobs.worker.report import Reporter
+from amqpjobs.worker.window import MOST
 
 log = logging.getLogger("amqpjobs.worker")
 
@@ -43,7 +44,10 @@ class Plan:
     concurrency: int = 10
     stop_timeout: float = 25.0
     prefetch: int | None = None
-    """Jobs taken from each queue ahead of their turn and not yet acknowledged; twice the concurrency when not given."""
+    """Jobs taken from each queue ahead of their turn and not yet acknowledged.
+
+    When not given: twice the concurrency, and of quick jobs what is done in a tenth of a second, at most 1,000.
+    """
 
 
 class Launcher:
@@ -62,14 +66,20 @@ class Launcher:
         self.identity = Identity(settings.tag, clock.wall())
         queues = [share.name for share in plan.queues]
         name = f"worker {self.identity.name}"
-        prefetch = plan.prefetch or 2 * plan.concurrency
         self._jobs_link = Link(settings, name, clock, fatal_first=True)
         self._records_link = Link(settings, f"{name} records", clock)
         ledger = Ledger()
         self._fetcher = Fetcher(
-            self._jobs_link, plan.queues, ledger, prefetch=prefetch, clock=clock, hold=prefetch > plan.concurrency
+            self._jobs_link,
+            plan.queues,
+            ledger,
+            prefetch=plan.prefetch,
+            concurrency=plan.concurrency,
+            clock=clock,
+            hold=plan.prefetch is None or plan.prefetch > plan.concurrency,
         )
-        self._recorder = Recorder(self._records_link, ledger, limit=prefetch, clock=clock)
+        limit = plan.prefetch or max(MOST, 2 * plan.concurrency)
+        self._recorder = Recorder(self._records_link, ledger, limit=limit, clock=clock)
         self._executor = Executor(jobs, plan.concurrency, clock)
         reporter = Reporter(
             self.identity.name, settings.code_version, fit=lambda: largest_entry(self._records_link.largest_message)

@@ -30,6 +30,8 @@ class Subscription:
         self._open: dict[int, None] = {}  # delivered and not settled, oldest first; at most as many as the prefetch
         self._settled: set[int] = set()  # to be acknowledged in this turn of the loop
         self._refill_until = 0.0
+        self.count = 0
+        """Jobs settled on it, ever."""
 
     def delivered(self, tag: int) -> None:
         """Take note of a delivery; tags only grow."""
@@ -43,6 +45,7 @@ class Subscription:
             asyncio.get_running_loop().call_soon(self.flush)
         del self._open[tag]
         self._settled.add(tag)
+        self.count += 1
 
     def give_back(self, tag: int) -> None:
         """Put a message back on its queue, as it was."""

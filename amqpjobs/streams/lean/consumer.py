@@ -42,7 +42,10 @@ class LeanConsumer(BaseChannel):
         self._subscription = Life()
         self._deliver: Deliver | None = None
         self._early: list[Incoming] | None = []
-        self._tag = ""
+        self._changing = asyncio.Lock()
+        self._arguments: tuple[str, bool, dict[str, Any]] = ("", False, {})
+        self._tags: list[str] = []
+        self._count = 0
         self._deliveries = Deliveries(number)
 
     @property
@@ -52,10 +55,8 @@ class LeanConsumer(BaseChannel):
 
     async def subscribe(self, queue: str, *, prefetch: int, exclusive: bool, arguments: Mapping[str, Any]) -> None:
         """Set the prefetch and start the deliveries. The handler is first called after the caller had its turn."""
-        await self.call(commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
-        consume = commands.Basic.Consume(0, queue, "", False, False, exclusive, False, dict(arguments))
-        started = await self.call(consume, commands.Basic.ConsumeOk)
-        self._tag = str(started.consumer_tag)
+        self._arguments = queue, exclusive, dict(arguments)
+        await self._begin(prefetch)
         asyncio.get_running_loop().call_soon(self._release_early)
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
@@ -68,12 +69,37 @@ class LeanConsumer(BaseChannel):
         if not self.life.over and not self._closed_by_us:
             self._socket.write(write_nack(self._number, tag, requeue=requeue))
 
+    async def resize(self, prefetch: int) -> None:
+        """A second subscription takes over from the first: the prefetch of one that runs cannot be changed."""
+        async with self._changing:
+            if self._subscription.over or self.life.over:
+                return
+            before = len(self._tags)
+            await self._begin(prefetch)
+            await self._end(before)
+
     async def cancel(self) -> None:
         """Stop deliveries, keeping the channel for acks."""
-        if self._subscription.over or self.life.over:
-            return
-        await self.call(commands.Basic.Cancel(self._tag, False), commands.Basic.CancelOk)
-        self._subscription.end()
+        async with self._changing:
+            if self._subscription.over or self.life.over:
+                return
+            await self._end(len(self._tags))
+            self._subscription.end()
+
+    async def _begin(self, prefetch: int) -> None:
+        """Subscribe under a tag of our own: whoever is cancelled while it waits for the answer can still end that."""
+        queue, exclusive, arguments = self._arguments
+        await self.call(commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
+        self._count += 1
+        self._tags.append(f"amqpjobs-{self._number}-{self._count}")
+        consume = commands.Basic.Consume(0, queue, self._tags[-1], False, False, exclusive, False, arguments)
+        await self.call(consume, commands.Basic.ConsumeOk)
+
+    async def _end(self, count: int) -> None:
+        """End the oldest subscriptions."""
+        for tag in self._tags[:count]:
+            await self.call(commands.Basic.Cancel(tag, False), commands.Basic.CancelOk)
+            self._tags.remove(tag)
 
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
         """A whole delivery where it is there; else one frame."""

@@ -25,7 +25,7 @@ from amqpjobs.streams.controls_view import ControlsView
 from amqpjobs.streams.errors import NotFound
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import FromTime, Incoming
-from amqpjobs.streams.sqlite_store import Row
+from amqpjobs.streams.rows import Row
 from amqpjobs.streams.views import DelayedView
 
 SILENCE = 0.5

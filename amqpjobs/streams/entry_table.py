@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,10 +47,9 @@ INDEXES = {
     "entries_jid": "entries (jid)",
     "entries_free": "entries (due, pos_offset, pos_index) WHERE claim_n IS NULL",
     "entries_claimed": "entries (claim_n) WHERE claim_n IS NOT NULL",
-    "entries_due": "entries (due, number)",
-    "entries_at": "entries (at, number)",
 }
-"""What the tail needs. A long log is loaded without them: one more row in the middle of each is what loading costs."""
+"""What the tail needs, beside what lists need. A long log is loaded without them: one more row in the middle of each is
+what loading costs."""
 
 COLUMNS = (
     "number, odd_id, pos_offset, pos_index, rev_offset, rev_index, jid, due, bury, fault, claim_n, claim_source, key, "
@@ -77,8 +76,9 @@ class EntryTable:
     Whatever reads the table by SQL calls `flush` first.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, indexes: Mapping[str, str]) -> None:
         self.db = db
+        self._indexes = {**INDEXES, **indexes}
         db.executescript(SCHEMA)
         self.build_indexes()
         self._forget()
@@ -202,19 +202,23 @@ class EntryTable:
 
     def drop_indexes(self, keep: Sequence[str] = ()) -> None:
         """Until `build_indexes`, put all the faster, and answer what the tail asks only slowly."""
-        for name in set(INDEXES) - set(keep):
+        for name in set(self._indexes) - set(keep):
             self.db.execute(f"DROP INDEX IF EXISTS {name}")
         self._built &= set(keep)
 
     def build_indexes(self) -> None:
         """Have them all; quick when they are there."""
         self._built: set[str] = set()
-        for name in INDEXES:
+        for name in self._indexes:
             self._index(name)
+
+    def has_index(self, name: str) -> bool:
+        """Whether it is there now."""
+        return name in self._built
 
     def _index(self, name: str) -> None:
         if name not in self._built:
-            self.db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {INDEXES[name]}")
+            self.db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {self._indexes[name]}")
             self._built.add(name)
 
     # Inside.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 from amqpjobs.model.pending import Pending, Source
 from amqpjobs.model.position import Position
@@ -20,10 +21,10 @@ CARRY_BYTES = 1024 * 1024
 class KeptTables(EntryTable):
     """Entries, the appenders' numbers, and void positions."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, indexes: Mapping[str, str]) -> None:
         db.executescript(SCHEMA)
         self._voids: set[Position] | None = None
-        super().__init__(db)
+        super().__init__(db, indexes)
 
     def rolled_back(self) -> None:
         """Forget what was cached of a transaction that did not commit."""

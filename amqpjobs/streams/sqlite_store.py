@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from amqpjobs.model.pending import Claim, Facts, Pending, Trim, Verdict
 from amqpjobs.streams.entry_table import SELECT, pending_of
@@ -19,13 +20,6 @@ CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, verdicts TEXT NOT NU
 CREATE INDEX IF NOT EXISTS verdicts_at ON verdicts (at);
 """
 
-_ORDERS = {
-    "due": "due, number",
-    "-due": "due DESC, number DESC",
-    "at": "at, number",
-    "-at": "at DESC, number DESC",
-}
-
 BATCH_BYTES = 64 * 1024 * 1024
 """What the leader takes at once holds no more bodies than this, and at least one: a single one may have 16 MiB."""
 
@@ -35,36 +29,16 @@ SOURCES = 10_000
 FIRST = -(2**63)
 """Less than the number of any entry."""
 
-SORTS = tuple(_ORDERS)
-"""How a page may be sorted."""
-
-
-class Row(NamedTuple):
-    """One line of a list."""
-
-    entry: str
-    jid: str
-    due: float | None
-    cls: str
-    queue: str
-    retry_count: int
-    error_class: str
-    error_message: str
-    at: float | None
-    tags: list[str]
-    claimed: bool
-    raw: bytes
-
 
 class SqliteStore(KeptTables):
     """`model.pending.Store` on a connection; the caller opens and commits the transactions, and flushes before."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, indexes: Mapping[str, str] = MappingProxyType({})) -> None:
         db.executescript(SCHEMA)
         self._facts: Facts | None = None
         self._seqs: dict[str, tuple[int, int]] = {}
         self._new_seqs: set[str] = set()
-        super().__init__(db)
+        super().__init__(db, indexes)
 
     def meta(self, name: str) -> Any:
         """One remembered value, or None."""
@@ -190,16 +164,6 @@ class SqliteStore(KeptTables):
         rows = self.db.execute(SELECT + "WHERE number>? ORDER BY number LIMIT ?", (number, limit))
         return [(row[0], pending_of(row)) for row in rows]
 
-    # What lists ask.
-
-    def page(self, limit: int, offset: int, sort: str) -> list[Row]:
-        """One page of a list; `sort` is one of SORTS (ValueError else)."""
-        self.flush()
-        if sort not in _ORDERS:
-            raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r}")
-        rows = self.db.execute(SELECT + f"ORDER BY {_ORDERS[sort]} LIMIT ? OFFSET ?", (limit, offset))
-        return [_row(pending_of(row)) for row in rows]
-
 
 def _bounded(rows: Iterable[tuple[Any, ...]]) -> list[Pending]:
     """The first rows, as far as their bodies together are not too much for memory."""
@@ -212,15 +176,3 @@ def _bounded(rows: Iterable[tuple[Any, ...]]) -> list[Pending]:
             break
         found.append(entry)
     return found
-
-
-def row_of(entry: Pending) -> Row:
-    """An entry as a line of a list."""
-    s = entry.summary
-    return Row(
-        entry.id, entry.jid, entry.due, s.cls, s.queue, s.retry_count, s.error_class, s.error_message, s.at,
-        list(s.tags), entry.claim is not None, entry.raw,
-    )  # fmt: skip
-
-
-_row = row_of

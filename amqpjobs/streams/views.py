@@ -16,11 +16,18 @@ from amqpjobs.model import names
 from amqpjobs.model.checkpoint import Checkpoint, adopt, take
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
 from amqpjobs.model.pending import Facts, Pending, Verdict
+from amqpjobs.streams.entry_table import LAYOUT
 from amqpjobs.streams.follow import Message
+from amqpjobs.streams.listing import Listing, Page, Search, indexes
+from amqpjobs.streams.rows import Row, row_of
+from amqpjobs.streams.search_index import SearchIndex
 from amqpjobs.streams.span import Span
-from amqpjobs.streams.sqlite_store import FIRST, Row, SqliteStore, row_of
+from amqpjobs.streams.sqlite_store import FIRST, SqliteStore
 
 log = logging.getLogger("amqpjobs.views")
+
+VERSION = f"{FOLD_VERSION}.{LAYOUT}"
+"""Of the fold and of the tables: a file of another one is rebuilt."""
 
 LONG = 10_000
 """Messages from which on a backlog is loaded without indexes."""
@@ -40,10 +47,11 @@ class DelayedView:
     """The view of one delayed stream, in the file `{folder}/{stream}.db`.
 
     With `keep_old`, the state of a stream that was made anew is set aside (`old()`), so that a leader can append what
-    was pending again; without it, it is dropped.
+    was pending again; without it, it is dropped. With `lists`, it has what pages of any size and search need; without,
+    pages are sorted as they are asked for, and text and tags are not found.
     """
 
-    def __init__(self, folder: Path, stream: str, *, keep_old: bool = False) -> None:
+    def __init__(self, folder: Path, stream: str, *, keep_old: bool = False, lists: bool = False) -> None:
         self.stream = stream
         self.lost_before: int | None = None
         """The first offset that was left when a trim past this view's position was noticed, else None."""
@@ -51,6 +59,7 @@ class DelayedView:
         """How often the stream was made anew under this view: what was appended before is not in it."""
         self._path = folder / f"{stream}.db"
         self._keep_old = keep_old
+        self._lists = lists
         self._open()
 
     # The follower's side.
@@ -156,8 +165,24 @@ class DelayedView:
         return self.store.count()
 
     def page(self, limit: int, offset: int = 0, sort: str = "due") -> list[Row]:
-        """One page of the list; `sort` is "due", "-due", "at" or "-at"."""
-        return self.store.page(limit, offset, sort)
+        """One page of the whole list; `sort` is one of `listing.SORTS`, with "-" before it downwards."""
+        return self._listing.page(Search(sort=sort, limit=limit, offset=offset)).rows
+
+    def search(self, search: Search) -> Page:
+        """One page of what is searched for, and how much there is. Raises ValueError for a sort or `after` of none."""
+        return self._listing.page(search)
+
+    def names(self, limit: int) -> tuple[list[str], list[str]]:
+        """The classes and queues of what is pending, at most so many of each."""
+        return self._listing.names(limit)
+
+    def next_due(self) -> float | None:
+        """When the next unclaimed entry is due; None when none waits for a time, or while a long log is loaded."""
+        return self.store.next_due() if self.store.has_index("entries_free") else None
+
+    def index_some(self) -> bool:
+        """One small step of the search index; whether there is more to do."""
+        return self._index is not None and self._index.step()
 
     def find(self, jid: str) -> list[Row]:
         """The entries of a jid, newest first."""
@@ -168,7 +193,7 @@ class DelayedView:
     def old(self) -> list[OldState]:
         """What was pending in earlier incarnations and is not yet appended again, oldest first."""
         files = sorted(self._path.parent.glob(f"{self.stream}.old-*.db"), key=lambda path: path.stat().st_mtime_ns)
-        return [OldState(path) for path in files]
+        return [state for path in files if (state := _old_state(path)) is not None]
 
     def _free_name(self) -> Path:
         number = 1
@@ -181,8 +206,8 @@ class DelayedView:
     def _open(self) -> None:
         try:
             self._connect()
-            if self.store.meta("version") in (None, FOLD_VERSION):
-                self.store.keep_meta("version", FOLD_VERSION)
+            if self._version() in (None, VERSION):
+                self._use()
                 return
             log.info("the view of %s was folded by another version: it rebuilds", self.stream)
         except sqlite3.DatabaseError as error:
@@ -190,20 +215,40 @@ class DelayedView:
         self._db.close()
         self._remove_files()
         self._connect()
-        self.store.keep_meta("version", FOLD_VERSION)
+        self._use()
 
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may take the last folds; they are read again
-        self.store = SqliteStore(self._db)
+
+    def _version(self) -> str | int | None:
+        if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone():
+            return None
+        row: tuple[str | int] | None = self._db.execute("SELECT value FROM meta WHERE name='version'").fetchone()
+        return None if row is None else row[0]
+
+    def _use(self) -> None:
+        self.store = SqliteStore(self._db, indexes(self.stream) if self._lists else {})
+        self.store.keep_meta("version", VERSION)
         self.span = Span(self._db)
         self._set = DelayedSet(self.stream, self.store)
+        self._index = SearchIndex(self._db) if self._lists else None
+        self._listing = Listing(self.store, self.stream, self._index)
 
     def _remove_files(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+
+def _old_state(path: Path) -> OldState | None:
+    """What a set-aside file holds; None, and a loud word, for one that cannot be read. It stays where it is."""
+    try:
+        return OldState(path)
+    except sqlite3.DatabaseError as error:
+        log.error("%s holds what was pending when its stream was deleted, and cannot be read (%s)", path, error)
+        return None
 
 
 class OldState:

@@ -8,10 +8,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpjobs.model import names
+from amqpjobs.streams.listing import Search
 from amqpjobs.web import items
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.problems import problem
-from amqpjobs.web.responses import Limit, Offset, json_response
+from amqpjobs.web.responses import json_response
+from amqpjobs.web.searching import Searched
 from amqpjobs.web.status import Status
 from amqpjobs.web.views import Views
 
@@ -25,21 +27,21 @@ async def job_queues(request: Request) -> Response:
 
 
 @router.get("/api/scheduled-jobs")
-async def scheduled_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+async def scheduled_jobs(request: Request, wanted: Searched) -> Response:
     """Jobs that wait for their time, the next due first; the header X-Total-Count tells how many there are."""
-    return await _listed(request, names.SCHEDULED, limit, offset)
+    return await _listed(request, names.SCHEDULED, wanted)
 
 
 @router.get("/api/retries")
-async def retries(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+async def retries(request: Request, wanted: Searched) -> Response:
     """Jobs that failed and will run again, the next due first; X-Total-Count tells how many there are."""
-    return await _listed(request, names.RETRIES, limit, offset)
+    return await _listed(request, names.RETRIES, wanted)
 
 
 @router.get("/api/dead-jobs")
-async def dead_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
+async def dead_jobs(request: Request, wanted: Searched) -> Response:
     """Jobs that failed for good, the latest first; X-Total-Count tells how many there are."""
-    return await _listed(request, names.DEAD, limit, offset)
+    return await _listed(request, names.DEAD, wanted)
 
 
 @router.get("/api/processes")
@@ -106,9 +108,24 @@ def overview(snapshot: Status) -> dict[str, Any]:
     }
 
 
-async def _listed(request: Request, stream: str, limit: int, offset: int) -> Response:
-    count, rows = await _views(request).page(stream, limit, offset)
-    return json_response([items.item(stream, row) for row in rows], headers={"X-Total-Count": str(count)})
+async def _listed(request: Request, stream: str, wanted: Search) -> Response:
+    """The rows; how many match is in X-Total-Count, and the next page's `after` in X-Next-After.
+
+    X-Total-At-Least says that more than that many match; X-Indexed-Up-To, that newer entries than that offset cannot be
+    found by text or tag yet.
+    """
+    try:
+        page = await _views(request).page(stream, wanted)
+    except ValueError as error:
+        return problem(422, "Parameters out of bounds", str(error))
+    headers = {
+        "X-Total-Count": str(page.matching),
+        "X-Total-At-Least": None if page.exact else "true",
+        "X-Next-After": page.after,
+        "X-Indexed-Up-To": None if page.indexed is None else str(page.indexed),
+    }
+    listed = [items.item(stream, row) for row in page.rows]
+    return json_response(listed, headers={name: value for name, value in headers.items() if value is not None})
 
 
 def _pulse(request: Request) -> Pulse:

@@ -16,16 +16,21 @@ from amqpjobs.model.words import WORDS
 from amqpjobs.settings import age_seconds
 from amqpjobs.streams.audit_store import Action as Recorded
 from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.listing import Search
 from amqpjobs.streams.marks import Where
+from amqpjobs.web import items
 from amqpjobs.web.auth import visitor
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.pages import Renderer
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Offset
+from amqpjobs.web.searching import Searched
 from amqpjobs.web.views import Views
 
 router = APIRouter(include_in_schema=False)
 
+SEARCHED = ("q", "class", "queue", "tag", "sort", "after")
+"""What a search is made of, in the address of a page and in its forms."""
 ROWS = 50
 """Jobs on one page."""
 
@@ -37,12 +42,18 @@ class Kind(NamedTuple):
     stream: str
     when: str
     words: tuple[str, ...]
+    sorts: tuple[tuple[str, str], ...]
 
+
+_DUE = (("due", "next due"), ("-due", "last due"))
+_FAILED = (("-failed_at", "latest failure"), ("failed_at", "oldest failure"))
+_DIED = (("-at", "latest"), ("at", "oldest"))
+_NAMED = (("class", "class"), ("queue", "queue"), ("jid", "jid"))
 
 KINDS: Mapping[str, Kind] = {
-    "scheduled-jobs": Kind("Scheduled", names.SCHEDULED, "Due", ("trigger", "delete")),
-    "retries": Kind("Retries", names.RETRIES, "Next try", ("retry", "kill", "delete")),
-    "dead-jobs": Kind("Dead", names.DEAD, "Died", ("requeue", "delete")),
+    "scheduled-jobs": Kind("Scheduled", names.SCHEDULED, "Due", ("trigger", "delete"), (*_DUE, *_NAMED)),
+    "retries": Kind("Retries", names.RETRIES, "Next try", ("retry", "kill", "delete"), (*_DUE, *_FAILED, *_NAMED)),
+    "dead-jobs": Kind("Dead", names.DEAD, "Died", ("requeue", "delete"), (*_DIED, *_NAMED)),
 }
 LABELS = {
     "trigger": "Run now", "retry": "Retry now", "kill": "Kill", "requeue": "Run again", "delete": "Delete",
@@ -52,16 +63,28 @@ LABELS = {
 @router.get("/scheduled-jobs")
 @router.get("/retries")
 @router.get("/dead-jobs")
-async def listing(request: Request, offset: Offset = 0, action: str = "") -> Response:
-    """One page of a delayed set."""
+async def listing(request: Request, wanted: Searched, action: str = "") -> Response:
+    """One page of a delayed set, or of what is searched for in it."""
     place = request.url.path.rpartition("/")[2]
     kind, views = KINDS[place], views_of(request)
-    count, rows = await views.page(kind.stream, ROWS, offset)
-    told = await _told(request, action)
-    more = {"place": place, "kind": kind, "rows": rows, "count": count, "offset": offset, "span": ROWS, "told": told}
-    settings = views.settings
-    limits = {"most": settings.dead_max, "age": age_seconds(settings.dead_max_age)}
-    return await page_of(request, "delayed.html", **more, labels=LABELS, limits=limits)
+    wanted = wanted._replace(limit=ROWS, sort=wanted.sort or kind.sorts[0][0])
+    fault, status = "", 200
+    try:
+        found = await views.page(kind.stream, wanted)
+    except ValueError as error:
+        fault, status = str(error), 422
+        found = await views.page(kind.stream, Search(limit=ROWS))
+    given = _given(wanted)
+    more: dict[str, object] = {
+        "place": place, "kind": kind, "lines": [items.line(kind.stream, row) for row in found.rows], "found": found,
+        "wanted": wanted, "given": given, "fault": fault, "late": views.late(), "told": await _told(request, action),
+        "next": f"?{urlencode(given | {'after': found.after})}" if found.after else None,
+    }  # fmt: skip
+    more["classes"], more["queues"] = await views.names(kind.stream)
+    limits = {"most": views.settings.dead_max, "age": age_seconds(views.settings.dead_max_age)}
+    page = await page_of(request, "delayed.html", **more, labels=LABELS, limits=limits)
+    page.status_code = status
+    return page
 
 
 @router.post("/scheduled-jobs")
@@ -80,7 +103,7 @@ async def act(request: Request) -> Response:
         return problem(503, "Not ready", f"What all is, is not known: {reason}. Nothing was done.")
     else:
         action = await views.desk.act_on_all(order, Where())
-    return back(request, place, action=action.id, offset=form.get("offset", "0"))
+    return back(request, place, action=action.id, **{name: form[name] for name in SEARCHED if name in form})
 
 
 @router.get("/audit")
@@ -103,6 +126,12 @@ async def undo(request: Request) -> Response:
     except BrokerError as error:
         return problem(503, "Not done", str(error))
     return back(request, "audit", action=actions[0].id if actions else "none")
+
+
+def _given(wanted: Search) -> dict[str, str]:
+    """The search as it stands in the address of a page, without the page's place in the list."""
+    values = (wanted.q, wanted.cls, wanted.queue, wanted.tag, wanted.sort)
+    return {name: value for name, value in zip(SEARCHED, values, strict=False) if value}
 
 
 class Told(NamedTuple):

@@ -16,9 +16,10 @@ from amqpjobs.streams.audit_store import Action, AuditStore
 from amqpjobs.streams.checkpoints import ColdStart
 from amqpjobs.streams.controls_view import ControlsView
 from amqpjobs.streams.follow import Follower
+from amqpjobs.streams.indexer import Indexer
 from amqpjobs.streams.link import Link
+from amqpjobs.streams.listing import Page, Search
 from amqpjobs.streams.port import FromTime
-from amqpjobs.streams.sqlite_store import Row
 from amqpjobs.streams.state import StateFolder
 from amqpjobs.streams.tally_store import Counted, LatestWait, QueueRuns, TallyStore
 from amqpjobs.streams.views import DelayedView
@@ -35,14 +36,15 @@ MOST_QUEUES = 500
 
 
 class _Delayed:
-    """One delayed set: its view and what feeds it."""
+    """One delayed set: its view, what feeds it, and what fills its search index."""
 
-    def __init__(self, view: DelayedView, follower: Follower) -> None:
+    def __init__(self, view: DelayedView, follower: Follower, clock: Clock) -> None:
         self.view, self.follower = view, follower
+        self.indexer = Indexer(follower, view, clock)
 
     def waiting(self) -> Waiting:
         """How many wait and when the next is due; in the follower's thread."""
-        return Waiting(self.view.count(), self.view.store.next_due(), self.view.facts().dropped)
+        return Waiting(self.view.count(), self.view.next_due(), self.view.facts().dropped)
 
 
 class _Counts(NamedTuple):
@@ -80,12 +82,14 @@ class Views:
         self._pruned = clock.steady()
 
     def _follow(self, stream: str) -> _Delayed:
-        view = DelayedView(self._folder.path, stream)
-        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=ColdStart(view, self._clock)))
+        view = DelayedView(self._folder.path, stream, lists=True)
+        origin = ColdStart(view, self._clock)
+        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=origin), self._clock)
 
-    def _services(self) -> list[Link | Follower | Beats | Depths]:
-        followers = [self._metrics, *(each.follower for each in self._delayed.values())]
-        return [self.link, *followers, self._record.follower, self._controls_follower, self._beats, self._depths]
+    def _services(self) -> list[Link | Follower | Beats | Depths | Indexer]:
+        followers = [*self._followers(), self._record.follower, self._controls_follower]
+        indexers = [each.indexer for each in self._delayed.values()]
+        return [self.link, *followers, *indexers, self._beats, self._depths]
 
     async def start(self) -> None:
         """Begin to read; safe to repeat."""
@@ -129,11 +133,20 @@ class Views:
             depths_at=self._depths.at,
         )
 
-    async def page(self, stream: str, limit: int, offset: int) -> tuple[int, list[Row]]:
-        """How many wait in a delayed set, and one page of them: the next due first, the dead the latest first."""
+    async def page(self, stream: str, search: Search) -> Page:
+        """One page of a delayed set; unless told otherwise the next due first, the dead the latest first.
+
+        Raises ValueError for a sort that there is none of, and for an `after` of another list.
+        """
         each = self._delayed[stream]
-        sort = "-at" if stream == names.DEAD else "due"
-        return await each.follower.query(lambda: (each.view.count(), each.view.page(limit, offset, sort)))
+        if not search.sort:
+            search = search._replace(sort="-at" if stream == names.DEAD else "due")
+        return await each.follower.query(lambda: each.view.search(search))
+
+    async def names(self, stream: str) -> tuple[list[str], list[str]]:
+        """Some classes and queues of what waits in a delayed set, to choose from."""
+        each = self._delayed[stream]
+        return await each.follower.query(lambda: each.view.names(MOST_QUEUES))
 
     async def audit(self, limit: int, offset: int) -> tuple[int, list[Action]]:
         """How many actions are on record, and one page of them, the newest first."""

@@ -14,7 +14,7 @@ from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.sqlite_store import Row
+from amqpjobs.streams.sqlite_store import FIRST
 from amqpjobs.streams.views import DelayedView
 from tests.broker.bench import Bench
 from tests.broker.test_scheduler import bench as bench  # noqa: PLC0414 (a fixture)
@@ -38,11 +38,10 @@ class Look:
         self.view = DelayedView(folder, names.DEAD)
         self.follower = Follower(link, self.view, names.DEAD, clock=SystemClock())
 
-    async def rows(self) -> list[Row]:
-        return await self.follower.query(lambda: self.view.page(1000, sort="due"))
-
     async def jids(self) -> list[str]:
-        return [row.jid for row in await self.rows()]
+        """In the order of arrival."""
+        found = await self.follower.query(lambda: self.view.store.all_after(FIRST, 1000))
+        return [entry.jid for _, entry in found]
 
     async def dropped(self) -> int:
         return (await self.follower.query(self.view.facts)).dropped

@@ -22,7 +22,7 @@ from amqpjobs.streams.errors import TooLarge
 from amqpjobs.streams.limits import SINCE_4
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Incoming, Outgoing, Properties
-from amqpjobs.streams.sqlite_store import Row
+from amqpjobs.streams.rows import Row
 from tests.broker.conftest import Watches, Workers
 from tests.broker.reading import read_all, take_all
 from tests.patience import PATIENCE

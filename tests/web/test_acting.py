@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -266,7 +265,8 @@ async def test_a_dashboard_that_only_shows_refuses_and_has_no_buttons(
         assert await visitor.code("POST", "/dead-jobs", data={"action": "delete", "jid": "d1"}) == 403
         shown = (await visitor.does("GET", "/dead-jobs")).text
         assert "d1" in shown
-        assert "<form" not in shown
+        assert 'method="post"' not in shown
+        assert "<button name" not in shown
         assert await visitor.listed(names.DEAD) == ["d1"]
 
 
@@ -346,5 +346,5 @@ async def test_pages_of_rows(visitor: Visitor, page: Page) -> None:
     await page.get_by_role("link", name="Later rows").click()
     await page.get_by_role("link", name="Later rows").click()
     await expect(page.locator("tbody tr")).to_have_count(20)
-    await expect(page.locator(".paging")).to_contain_text("101 to 120 of 120")
-    assert json.dumps(await page.locator(".paging a").all_text_contents()) == '["Earlier rows"]'
+    await expect(page.locator("#list")).to_contain_text("120 jobs")
+    assert await page.locator(".paging a").all_text_contents() == ["First rows"]

@@ -1,0 +1,135 @@
+"""Words to entries: a full-text index (FTS5) that follows behind the fold, in steps so small that nothing waits for it.
+
+Its own mark, `indexed.upto`, is the greatest row number that it has seen. What the fold adds comes beyond the mark;
+what it takes out, or puts below the mark, triggers note in `stale`. Debian's SQLite has no `contentless_delete`, so
+the index keeps the clipped text that it was made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from typing import Any
+
+from amqpjobs.model import text
+from amqpjobs.streams.entry_table import ITEM_BITS
+from amqpjobs.streams.rows import WHOLE, head
+
+STEP = 100
+"""Entries indexed at once: some 10 ms."""
+MERGED = 400
+"""Pages of the index merged after each step. Left to itself it merges much at once, for half a second and more."""
+CLIP = 1000
+"""Characters of an entry's arguments that are indexed, and of its error message."""
+SHORT = 300
+"""The same for class, queue and error class; tags together may have CLIP."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS indexed (one INTEGER PRIMARY KEY CHECK (one = 1), upto INTEGER NOT NULL);
+INSERT OR IGNORE INTO indexed VALUES (1, -1);
+CREATE TABLE IF NOT EXISTS stale (number INTEGER PRIMARY KEY);
+CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(
+  words, marks, tokenize='unicode61 remove_diacritics 2', prefix='2 3 4 5', columnsize=0
+);
+INSERT INTO search (search, rank) VALUES ('automerge', 0);
+INSERT INTO search (search, rank) VALUES ('crisismerge', 1000);
+CREATE TRIGGER IF NOT EXISTS entry_gone AFTER DELETE ON entries WHEN old.number <= (SELECT upto FROM indexed)
+  BEGIN INSERT OR IGNORE INTO stale VALUES (old.number); END;
+CREATE TRIGGER IF NOT EXISTS entry_late AFTER INSERT ON entries WHEN new.number <= (SELECT upto FROM indexed)
+  BEGIN INSERT OR IGNORE INTO stale VALUES (new.number); END;
+"""
+_ENTRIES = f"""SELECT number, cls, queue, error_class, substr(error_message, 1, {CLIP}), tags,
+ CASE WHEN length(raw) <= {WHOLE} THEN raw END FROM entries WHERE """  # noqa: S608 (constants only)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class SearchIndex:
+    """The index in the file of a view. Used from the view's thread; opens its own transactions."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        db.executescript(_SCHEMA)
+
+    def step(self, limit: int = STEP) -> bool:
+        """Index up to so many entries more; whether there may be others."""
+        self._db.execute("BEGIN")
+        try:
+            done = self._mend(limit)
+            done += self._advance(limit - done)
+            if done:
+                self._db.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (MERGED,))
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        return done >= limit
+
+    def behind(self) -> int | None:
+        """The offset up to which all is indexed; None when everything is."""
+        (upto,) = self._db.execute("SELECT upto FROM indexed").fetchone()
+        waiting = "SELECT 1 FROM stale UNION ALL SELECT 1 FROM entries WHERE number > ? LIMIT 1"
+        return upto >> ITEM_BITS if self._db.execute(waiting, (upto,)).fetchone() else None
+
+    def find(self, words: str, limit: int, **marks: str) -> list[int]:
+        """Numbers of the newest entries, at most so many, that have all the words and all the marks.
+
+        An entry that has left since may be among them. A word may be the beginning of one, except the one-letter kind.
+        """
+        terms = [f"words : {_quoted(word)}" for word in words.split() if any(map(str.isalnum, word))]
+        terms += [f'marks : "{_mark(kind, value)}"' for kind, value in marks.items() if value]
+        if not terms:
+            return []
+        question = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?"
+        return [number for (number,) in self._db.execute(question, (" AND ".join(terms), limit))]
+
+    def _mend(self, limit: int) -> int:
+        """Bring what changed behind the mark in line."""
+        numbers = self._db.execute("SELECT number FROM stale LIMIT ?", (limit,)).fetchall()
+        for number in numbers:
+            self._db.execute("DELETE FROM search WHERE rowid=?", number)
+            for row in self._db.execute(_ENTRIES + "number=?", number).fetchall():
+                self._add(*row)
+            self._db.execute("DELETE FROM stale WHERE number=?", number)
+        return len(numbers)
+
+    def _advance(self, limit: int) -> int:
+        beyond = "number > (SELECT upto FROM indexed) ORDER BY number LIMIT ?"
+        rows = self._db.execute(_ENTRIES + beyond, (max(limit, 0),)).fetchall()
+        for row in rows:
+            self._add(*row)
+        if rows:
+            self._db.execute("UPDATE indexed SET upto=?", (rows[-1][0],))
+        return len(rows)
+
+    def _add(self, number: int, *fields: Any) -> None:
+        cls, queue, error, message, tags, raw = fields
+        names = [each[:SHORT] for each in (cls, queue, error)]
+        words = [*names, *(_HUMP.sub(" ", name) for name in (names[0], names[2])), message, tags[:CLIP]]
+        words.append(_arguments(raw) if raw is not None else head(self._db, number).decode("utf-8", "replace")[:CLIP])
+        labels = text.parse(tags.encode()) if tags != "[]" else []
+        marks = [_mark("cls", cls), _mark("queue", queue), *(_mark("tag", each) for each in labels)]
+        row = (number, " ".join(words), " ".join(marks))
+        self._db.execute("INSERT INTO search (rowid, words, marks) VALUES (?, ?, ?)", row)
+
+
+def _arguments(raw: bytes) -> str:
+    """The arguments of an entry's job as text; of what has none, its beginning."""
+    try:
+        value = text.parse(raw, depth=text.ENTRY_DEPTH)
+    except text.NotJson:
+        value = None
+    job = value.get("job") if isinstance(value, dict) else None
+    if not isinstance(job, dict):
+        return raw.decode("utf-8", "replace")[:CLIP]
+    return text.dump(text.strict(job.get("args"))).decode()[:CLIP]
+
+
+def _quoted(word: str) -> str:
+    """The word as a phrase, for `a.b@c` is several to the index, and as the beginning of one where that is not all."""
+    return '"' + word.replace('"', '""') + '"' + ("*" if len(word) > 1 else "")
+
+
+def _mark(kind: str, value: str) -> str:
+    """One word for an exact value, whatever signs that holds."""
+    return "x" + hashlib.blake2b(f"{kind}\0{value}".encode(), digest_size=8).hexdigest()

@@ -1,0 +1,136 @@
+"""Searching the delayed sets: over JSON and on the pages, which need no JavaScript."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Browser
+
+from tests.web import entries
+from tests.web.conftest import Dashboard, Publish
+
+Eventually = Callable[..., Awaitable[Any]]
+COUNT = 120
+
+
+@pytest.fixture
+async def filled(dashboard: Dashboard, publish: Publish, eventually: Eventually) -> list[dict[str, Any]]:
+    """Failed jobs of two classes, in the dashboard and in its index of words."""
+    made = [
+        entries.retry(
+            60.0 + n,
+            entries.job(("Mailer", "Billing::Charge")[n % 2], args=[f"user{n}@example.com"], tags=[f"t{n % 3}"]),
+            error_message=f"host{n % 5} <b>refused</b>",
+        )
+        for n in range(COUNT)
+    ]
+    await publish("retries", made)
+
+    async def indexed() -> bool:
+        found = await dashboard.get("/api/retries", params={"q": "example.com", "limit": 1})
+        return found.headers["X-Total-Count"] == str(COUNT) and "X-Indexed-Up-To" not in found.headers
+
+    await eventually(indexed, timeout=20)
+    return made
+
+
+async def listed(dashboard: Dashboard, **search: Any) -> tuple[list[str], httpx.Headers]:
+    found = (await dashboard.get("/api/retries", params=search)).raise_for_status()
+    return [each["jid"] for each in found.json()], found.headers
+
+
+async def test_the_list_is_searched_sorted_and_turned(dashboard: Dashboard, filled: list[dict[str, Any]]) -> None:
+    jids = [each["jid"] for each in filled]
+    assert (await listed(dashboard, q="user17@example"))[0] == [jids[17]]
+    assert (await listed(dashboard, q=jids[3][:10]))[0] == [jids[3]]
+    found, headers = await listed(dashboard, **{"class": "Mailer", "sort": "-due", "limit": 1000})
+    assert found == jids[::2][::-1]
+    assert headers["X-Total-Count"] == str(COUNT // 2)
+    assert (await listed(dashboard, tag="t1", q="host0 charge", limit=1000))[0] == [
+        jid for n, jid in enumerate(jids) if (n % 3, n % 5, n % 2) == (1, 0, 1)
+    ]
+    first, headers = await listed(dashboard, sort="jid", limit=70)
+    rest, last = await listed(dashboard, sort="jid", limit=70, after=headers["X-Next-After"])
+    assert [*first, *rest] == sorted(jids)
+    assert "X-Next-After" not in last
+    assert (await listed(dashboard, queue="nobody"))[0] == []
+
+
+@pytest.mark.parametrize("wrong", [{"sort": "raw"}, {"after": "x"}, {"limit": 5000}, {"q": "x" * 501}])
+async def test_what_cannot_be_asked_for_is_told(dashboard: Dashboard, wrong: dict[str, Any]) -> None:
+    answer = await dashboard.get("/api/retries", params=wrong)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert next(iter(wrong)) in answer.json()["detail"]
+
+
+async def test_the_page_searches_without_javascript(
+    dashboard: Dashboard, filled: list[dict[str, Any]], browser: Browser
+) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(f"{dashboard.address}/retries")
+    assert await page.locator("tbody tr").count() == 50
+    await page.fill("input[name=q]", "host1 charge")
+    await page.click(".search button")
+    assert "q=host1" in page.url
+    expected = [each["jid"] for n, each in enumerate(filled) if (n % 5, n % 2) == (1, 1)]
+    rows = await page.locator("tbody tr th small").all_inner_texts()
+    assert [row.split(" ")[0] for row in rows] == expected
+    assert await page.locator("#matching").inner_text() == "12 matches"
+    assert await page.input_value("input[name=q]") == "host1 charge"
+    await context.close()
+
+
+async def test_the_next_page_goes_on_where_this_one_ends(dashboard: Dashboard, filled: list[dict[str, Any]]) -> None:
+    seen: list[str] = []
+    path: str | None = "/retries?sort=-due&class="
+    while path is not None:
+        body = (await dashboard.get(path)).raise_for_status().text
+        seen += [part.split('"')[0] for part in body.split('name="jid" value="')[1:]]
+        link = body.partition('" rel="next">')[0]
+        path = unescape(link.rpartition('href="')[2]) if link != body else None
+    assert seen == [each["jid"] for each in filled][::-1]
+
+
+async def test_what_others_wrote_is_text_on_the_page(dashboard: Dashboard, filled: list[dict[str, Any]]) -> None:
+    body = (await dashboard.get("/retries", params={"q": '"><script>alert(1)</script>'})).text
+    assert "<script>alert" not in body
+    assert "&lt;script&gt;" in body
+    assert "<b>refused</b>" not in (await dashboard.get("/retries")).text
+
+
+@pytest.mark.parametrize("path", ["/scheduled-jobs", "/retries", "/dead-jobs"])
+async def test_an_empty_list_says_so_and_a_wrong_question_too(dashboard: Dashboard, path: str) -> None:
+    empty = await dashboard.get(path)
+    assert empty.status_code == 200
+    assert "<p>None.</p>" in empty.text
+    assert f'href="{path}" aria-current="page"' in empty.text
+    wrong = await dashboard.get(path, params={"sort": "raw"})
+    assert wrong.status_code == 422
+    assert "sort must be one of" in wrong.text
+
+
+async def test_a_long_entry_is_a_short_line(dashboard: Dashboard, publish: Publish, eventually: Eventually) -> None:
+    await publish("dead_jobs", entries.dead(entries.job(args=["x" * 3_000_000])))
+
+    async def there() -> bool:
+        return (await dashboard.get("/api/dead-jobs")).headers["X-Total-Count"] == "1"
+
+    await eventually(there)
+    body = (await dashboard.get("/dead-jobs")).text
+    assert "3.0 MB in all" in body
+    assert len(body) < 20_000
+
+
+async def test_an_action_on_what_was_found_comes_back_to_it(dashboard: Dashboard, filled: list[dict[str, Any]]) -> None:
+    body = (await dashboard.get("/retries", params={"q": "user17@example.com", "sort": "jid"})).text
+    assert body.count('name="action"') == 3  # of one job; none for all, as all is more than what was found
+    form = {"jid": filled[17]["jid"], "action": "delete", "q": "user17@example.com", "sort": "jid"}
+    answer = await dashboard.client.post("/retries", data=form)
+    assert answer.status_code == 303
+    assert "q=user17%40example.com&sort=jid" in answer.headers["location"]

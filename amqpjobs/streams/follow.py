@@ -245,7 +245,8 @@ class Follower(Service):
         while True:
             if goal is not None and reached >= goal:
                 await self._catch_up(subscription)
-            patience = None if self.caught_up else QUIET if goal is None else PATIENCE
+            # no goal: nothing came within QUIET to either of two readers, and that was the wait
+            patience = None if self.caught_up else 0.0 if goal is None else PATIENCE
             if await subscription.peek(patience) is None:
                 goal = reached
                 continue

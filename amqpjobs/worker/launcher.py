@@ -129,9 +129,8 @@ class Launcher:
         await self._jobs_link.start()
         await self._records_link.start()
         await self._recorder.start()
-        await self._orders.start()
+        await asyncio.gather(self._orders.start(), self._fetcher.start())  # nothing is begun before both are through
         await recurring.declare(self._records_link, self._jobs, self._orders.known, self._clock)
-        await self._fetcher.start()
         if self._told:  # by an order that came while this process started
             await self._fetcher.quiet()
         troubles = await self._fetcher.tried()

@@ -27,7 +27,7 @@ log = logging.getLogger("amqpjobs.worker")
 
 PATIENCE = 2.0
 """Seconds without a confirm after which a lane is said to be in trouble."""
-GATHER = 0.004
+GATHER = 0.01
 """Seconds between the beginnings of two writes of a stream while more jobs run: what ends meanwhile shares the second.
 
 What a message costs the broker does not depend much on how many records are in it. Nobody waits for a record but the

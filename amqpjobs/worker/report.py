@@ -51,7 +51,8 @@ class Reporter:
             log.info("%s snoozed for %g s", run.job.cls, ended.snooze, extra=extra)
             return [self._snoozed(run.job, ended.snooze, properties, now)]
         if ended.failure is None:
-            log.debug("%s done in %.1f ms", run.job.cls, 1000 * run.passed, extra=extra)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s done in %.1f ms", run.job.cls, 1000 * run.passed, extra=extra)
             return [self._metric(run, None, "success")]
         outcome = outcomes.failed(
             run.job,

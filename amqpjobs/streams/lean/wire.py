@@ -29,6 +29,8 @@ _ACK = struct.Struct(">BHIIQBB")
 _BASIC = 60
 MOST_PLACES = 1000
 """Exchanges and routing keys remembered by a consumer."""
+MOST_SHAPES = 100
+"""Properties remembered by a consumer, of messages that have no id of their own."""
 _PERSISTENT = 2
 
 OFFSET_HEADER = "x-stream-offset"
@@ -194,6 +196,7 @@ class Deliveries:
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
+        self._shapes: dict[bytes, Properties] = {}
         self._places: dict[bytes, tuple[str, str]] = {}
 
     def read(self, buffer: bytes, start: int, end: int, limit: int) -> tuple[Incoming, int] | None:
@@ -225,7 +228,13 @@ class Deliveries:
             at = properties + len(_JSON_WITH_ID)
             if at + 1 + buffer[at] == end:
                 return Properties(buffer[at + 1 : end].decode("utf-8", "replace")), None
+        raw = buffer[properties:end]
+        known = self._shapes.get(raw)
+        if known is not None:
+            return known, None
         header = read_header(buffer, start, end)
+        if header.offset is None and header.properties.message_id is None and len(self._shapes) < MOST_SHAPES:
+            self._shapes[raw] = header.properties
         return header.properties, header.offset
 
     def _place(self, buffer: bytes, at: int, end: int) -> tuple[str, str]:

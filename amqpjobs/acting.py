@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amqpjobs.model import names
-from amqpjobs.model.protocol import Target, Verdict
-from amqpjobs.model.words import WORDS
+from amqpjobs.model.words import WORDS, Verdict
 
 if TYPE_CHECKING:
     from amqpjobs.action import Action, Result
+    from amqpjobs.model.protocol import Target
     from amqpjobs.sets import Desk
 
 SETS = {"scheduled": names.SCHEDULED, "retries": names.RETRIES, "dead": names.DEAD}
@@ -126,6 +126,8 @@ async def _begun(it: Desk, options: argparse.Namespace, streams: Sequence[str]) 
 
 async def _placed(it: Desk, options: argparse.Namespace, streams: Sequence[str]) -> dict[str, list[Target]]:
     """The jobs by the set that they wait in (restore: waited in); what is nowhere is asked of the first."""
+    from amqpjobs.model.protocol import Target  # noqa: PLC0415 - see amqpjobs.cli
+
     placed: dict[str, list[Target]] = {stream: [] for stream in streams}
     for jid in options.jids:
         found = [stream for stream in streams if await _is_there(it, options, stream, jid)]

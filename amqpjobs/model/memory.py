@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from amqpjobs.model.pending import Claim, Facts, Pending, Source, Verdict
+from amqpjobs.model.pending import Claim, Facts, Pending, Source
 from amqpjobs.model.position import Position
+from amqpjobs.model.words import Verdict
 
 
 class MemoryStore:

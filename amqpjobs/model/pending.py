@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from amqpjobs.model.position import Position
-
-
-class Verdict(enum.StrEnum):
-    """What the fold says of one target of a command."""
-
-    DONE = "done"
-    NOT_FOUND = "not_found"
-    CONFLICT = "conflict"
+from amqpjobs.model.words import Verdict
 
 
 class Claim(NamedTuple):

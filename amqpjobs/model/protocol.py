@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from amqpjobs.model import values
 from amqpjobs.model.copies import Again, Carry, read_again, read_body, read_carry
-from amqpjobs.model.pending import Verdict
 from amqpjobs.model.position import Position, foreign_id
+from amqpjobs.model.words import Op, Verdict
 
 __all__ = [
     "CLAIMED_HOWS",
@@ -40,16 +40,6 @@ __all__ = [
     "read_control",
     "read_source",
 ]
-
-
-class Op(enum.StrEnum):
-    """What a command asks for."""
-
-    DELETE = "delete"
-    TRIGGER = "trigger"
-    RESCHEDULE = "reschedule"
-    KILL = "kill"
-    RESTORE = "restore"
 
 
 class How(enum.StrEnum):

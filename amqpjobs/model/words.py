@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import enum
 from typing import NamedTuple
 
 from amqpjobs.model import names
-from amqpjobs.model.protocol import Op
+
+
+class Op(enum.StrEnum):
+    """What a command asks for."""
+
+    DELETE = "delete"
+    TRIGGER = "trigger"
+    RESCHEDULE = "reschedule"
+    KILL = "kill"
+    RESTORE = "restore"
+
+
+class Verdict(enum.StrEnum):
+    """What the fold says of one target of a command."""
+
+    DONE = "done"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
 
 
 class Word(NamedTuple):

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from amqpjobs.model.pending import Claim, Facts, Pending, Trim, Verdict
+from amqpjobs.model.pending import Claim, Facts, Pending, Trim
+from amqpjobs.model.words import Verdict
 from amqpjobs.streams.entry_table import SELECT, pending_of
 from amqpjobs.streams.kept_tables import KeptTables
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from amqpjobs.model import names
 from amqpjobs.model.checkpoint import Checkpoint, adopt, take
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
-from amqpjobs.model.pending import Facts, Pending, Verdict
+from amqpjobs.model.pending import Facts, Pending
+from amqpjobs.model.words import Verdict
 from amqpjobs.streams.entry_table import LAYOUT
 from amqpjobs.streams.follow import Message
 from amqpjobs.streams.listing import Listing, Page, Search, indexes

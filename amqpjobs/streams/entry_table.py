@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from amqpjobs.model import text
 from amqpjobs.model.pending import Claim, Pending, Summary
 from amqpjobs.model.protocol import Position
 
@@ -254,6 +255,8 @@ class EntryTable:
 
 def number_of(id_: str) -> int | None:
     """The row number of an identity that is a position in this stream; None for any other."""
+    if len(id_) < 12 and id_.isascii() and id_.isdigit() and id_[0] != "0":  # nearly all of them
+        return int(id_) << ITEM_BITS
     offset, _, item = id_.partition(":")
     if not (id_.isascii() and offset.isdigit() and (not item or item.isdigit())) or len(id_) > 40:
         return None
@@ -289,7 +292,7 @@ def pending_of(row: tuple[Any, ...]) -> Pending:
 def _row(number: int, entry: Pending) -> tuple[Any, ...]:
     s = entry.summary
     odd = None if number >= 0 else entry.id
-    tags = json.dumps(s.tags) if s.tags else "[]"
+    tags = text.dump(list(s.tags)).decode() if s.tags else "[]"
     return (
         number, odd, *entry.pos, *entry.rev, entry.jid, entry.due, entry.bury, _fault(entry), *_claim(entry), entry.key,
         s.cls, s.queue, s.retry_count, s.error_class, s.error_message, s.at, tags, entry.raw,

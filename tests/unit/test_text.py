@@ -4,13 +4,14 @@ import json
 import math
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpjobs.model import text
+from amqpjobs.model import slices, text
 from tests.unit.odd import ANY_TEXT, VALUES, same, written
 
 BLANKS = st.text(" \t\r\n", max_size=2)
@@ -221,3 +222,42 @@ def cost(unit: bytes, size: int) -> float:
 @pytest.mark.parametrize("unit", [b'{"a":[1,2,{"b":"c"}]}', b"12345", b'"' + b"x" * 40 + b'"', b"[[[[]]]]"])
 def test_ten_megabytes_take_about_ten_times_as_long_as_one(unit: bytes) -> None:
     assert cost(unit, 10_000_000) < 40 * max(cost(unit, 1_000_000), 0.02)  # were it quadratic: 100 times
+
+
+OBJECTS = st.lists(st.dictionaries(ANY_TEXT, VALUES, max_size=3), min_size=1, max_size=4)
+
+
+@given(values=OBJECTS, separators=st.sampled_from([(",", ":"), (", ", ": "), (",\n ", " : ")]), bom=st.booleans())
+def test_an_array_that_is_cut_quickly_is_cut_right(values: list[Any], separators: tuple[str, str], bom: bool) -> None:
+    raw = (b"\xef\xbb\xbf " if bom else b"") + json.dumps(values, separators=separators).encode()
+    quick, slow = text.entries(raw), slices.entries(raw)
+    assert [each for each, _ in quick] == [each for each, _ in slow]
+    assert all(same(left, right) for (_, left), (_, right) in zip(quick, slow, strict=True))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'[{"a":"},{"},{"b":1}]',
+        b'[{"a":[{"b":1},{"c":2}]},{"d":3}]',
+        b'[{"a":1}, {"b":2},{"c":3}]',
+        b'[{"a":12345678901234567890123},{"b":NaN}]',
+        b"[{}]",
+        b"[{},{}]",
+        b'[{"a":1},]',
+        b'[{"a":1}{"b":2}]',
+        b'[{"a":1},{"b":2}',
+        b'[{"a":1},{"b":}]',
+        b'[{"a":"\xff"},{"b":1}]',
+        b"[{" + b'"a":[' + b"[" * 199 + b"]" * 199 + b"]}]",
+        b"[{" + b'"a":[' + b"[" * 200 + b"]" * 200 + b"]}]",
+    ],
+)
+def test_what_cannot_be_cut_quickly_is_read_the_slow_way(raw: bytes) -> None:
+    def read(by: Callable[[bytes], list[tuple[bytes, Any]]]) -> str:
+        try:
+            return repr(by(raw))
+        except text.NotJson as error:
+            return f"NotJson: {error}"
+
+    assert read(text.entries) == read(slices.entries)

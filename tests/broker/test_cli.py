@@ -75,14 +75,14 @@ async def test_enqueue_reads_arguments_as_json_where_they_are(run: Run, link: Li
 
 @pytest.mark.parametrize(
     ("option", "value", "due"),
-    [("--in", "90", 90), ("--in", "2h", 7200), ("--at", "2100-01-01T00:00:00+00:00", None), ("--at", "soon", None)],
+    [("--in", "90", 90), ("--in", "2h", 7200), ("--in", "9000d", 9000 * 86400), ("--at", "soon", None)],
 )
 async def test_enqueue_for_later(run: Run, link: Link, option: str, value: str, due: float | None) -> None:
     run("setup")
     done = run("enqueue", option, value, "SendReminderJob", "7")
     if due is None:
-        assert done.returncode == (2 if value == "soon" else 1)
-        assert ("no time such as" if value == "soon" else "days ahead is beyond") in done.stderr
+        assert done.returncode == 2
+        assert "no time such as" in done.stderr
         return
     assert (done.returncode, done.stderr) == (0, "")
     [scheduled] = [e for message in await read_all(await link.connection(), names.SCHEDULED) for e in entries(message)]

@@ -70,8 +70,14 @@ def view_of(scheduler: Scheduler, stream: str) -> Any:
 
 
 async def rows(scheduler: Scheduler, stream: str) -> list[Row]:
+    """The whole entries: a page holds no more than a part of each."""
     leader = view_of(scheduler, stream)
-    found: list[Row] = await leader.follower.query(lambda: leader.view.page(10))
+
+    def whole() -> list[Row]:
+        jids = dict.fromkeys(row.jid for row in leader.view.page(10))
+        return [row for jid in jids for row in leader.view.find(jid)]
+
+    found: list[Row] = await leader.follower.query(whole)
     return found
 
 

@@ -261,6 +261,8 @@ class ControlLog:
         self.controls = Controls()
         self.changed = False
         """Whether something was asked for that no snapshot has said yet."""
+        self.asked = 0
+        """How often something was asked for; it only grows."""
         self.refused: deque[Refused] = deque(maxlen=MOST_REFUSED)
         """Declarations of recurring jobs that had no effect, the latest last."""
         self._last_control = -1
@@ -276,7 +278,7 @@ class ControlLog:
 
     def renew(self) -> None:
         """The stream was made anew. What held goes on to hold, until its first snapshot says otherwise."""
-        self.changed = True
+        self._news()
         self._last_control = -1
         self._seqs.clear()
 
@@ -293,8 +295,12 @@ class ControlLog:
             return False
         if entry is not None:
             self._last_control = offset
-            self.changed = True
+            self._news()
         return entry is not None
+
+    def _news(self) -> None:
+        self.changed = True
+        self.asked += 1
 
     def _repeated(self, first: Any) -> bool:
         origin = protocol.read_source(first)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import controls, names, text
@@ -41,6 +42,7 @@ class ControlsKeeper(Service):
         self._election = election
         self._clock = clock
         self._news = asyncio.Event()
+        self._covers = 0
         self._told: tuple[Refused, ...] = ()
 
     @property
@@ -65,7 +67,6 @@ class ControlsKeeper(Service):
             await self._election.held.wait()
             await self.follower.wait_caught_up()
             if self._election.held.is_set():
-                self._news.clear()
                 await self._say()
                 await self._clock.sleep(SPACING)
                 await self._wait_for_news(INTERVAL - SPACING)
@@ -73,12 +74,21 @@ class ControlsKeeper(Service):
     async def _say(self) -> None:
         """One snapshot; the next look tries again when it did not get through."""
         now = self._clock.wall()
-        entry = controls.snapshot(self.view.log.controls, now, after=self.view.reached)
+        # Between two folds, which run in a thread: else what came last might be missing from what holds, and yet be
+        # covered by `after`, and a pause would be undone by the snapshot that overlooked it.
+        entry, self._covers = await self.follower.query(lambda: self._summary(now))
+        if self.view.log.asked == self._covers:
+            self._news.clear()
         try:
             await self._appender.append([text.dump(entry)], timeout=TIMEOUT)
         except BrokerError as error:
             log.warning("what holds of %s could not be said: %s", names.CONTROLS, error)
+            self._covers = 0
             self._news.set()
+
+    def _summary(self, now: float) -> tuple[dict[str, Any], int]:
+        log = self.view.log
+        return controls.snapshot(log.controls, now, after=self.view.reached), log.asked
 
     async def _wait_for_news(self, seconds: float) -> None:
         waiting = [asyncio.create_task(self._news.wait()), asyncio.create_task(self._clock.sleep(seconds))]
@@ -89,8 +99,11 @@ class ControlsKeeper(Service):
                 task.cancel()
 
     def _look(self) -> None:
-        """Our own snapshot is no news. One that missed what came in between was not taken, and leaves it news."""
-        if self.view.log.changed:
+        """What our snapshot under way says is no news, though the word of it comes later from the folding thread.
+
+        A snapshot that missed what came in between is not taken, and leaves that news.
+        """
+        if self.view.log.changed and self.view.log.asked != self._covers:
             self._news.set()
         refused = tuple(self.view.log.refused)
         if self._election.held.is_set():

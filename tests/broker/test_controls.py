@@ -386,6 +386,35 @@ async def test_the_leader_says_all_that_holds_after_each_change(
         await scheduler.stop()
 
 
+async def test_the_leader_never_says_the_same_twice(
+    settings: Settings, link: Link, orders: Orders, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word of a fold comes after the fold: a snapshot in between has said it already."""
+    monkeypatch.setattr("amqpjobs.scheduler.controls.SPACING", 0.0)
+    await orders_need_streams(settings)
+    scheduler = Scheduler(settings, SystemClock())
+    await scheduler.start()
+    try:
+        for number in range(40):
+            await orders.cancel([f"j{number}"])
+
+        async def all_said() -> bool:
+            return any(len(entry["cancelled"]) == 40 for entry in await snapshots(link))
+
+        await eventually(all_said)
+        await orders.cancel(["last"])
+
+        async def last_said() -> bool:
+            return len((await snapshots(link))[-1]["cancelled"]) == 41
+
+        await eventually(last_said)
+    finally:
+        await scheduler.stop()
+    said = [tuple(each["jid"] for each in entry["cancelled"]) for entry in await snapshots(link)]
+    taken = [each for each in said if each]
+    assert len(taken) == len(set(taken))
+
+
 async def orders_need_streams(settings: Settings) -> None:
     from amqpjobs.streams import topology
     from amqpjobs.streams.aio import connect

@@ -7,10 +7,20 @@ import os
 import sys
 import tomllib
 from collections.abc import Container
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from amqpjobs.addresses import redact as redact  # noqa: PLC0414 - asked for here by all who show `url`
 from amqpjobs.model import names
@@ -91,6 +101,14 @@ class Settings(BaseModel):
     """Seconds of metrics that a dashboard reads back when it starts without a view of its own."""
     web_token: SecretStr | None = None
     """What visitors of the dashboard must show; without it, it is served on loopback only."""
+    web_view_token: SecretStr | None = None
+    """A second token, which only lets its bearer look."""
+    web_user_header: str = Field(default="", pattern=r"^[A-Za-z0-9-]*$")
+    """The header in which a proxy that people log in at says who it is, such as `X-Forwarded-User`."""
+    web_proxies: Words = Field(default_factory=lambda: ["127.0.0.0/8", "::1/128"])
+    """Addresses and networks of such proxies: from anywhere else the header counts for nothing."""
+    web_root_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
+    """The path of the site that the dashboard is served at, behind a proxy: `/jobs`."""
     web_read_only: bool = False
     """Whether the dashboard only shows: it refuses every action."""
     dead_max: int = Field(default=10_000, ge=0)
@@ -124,6 +142,13 @@ class Settings(BaseModel):
         """The limits of one stream: the defaults with this setting's overrides."""
         overrides = self.streams.get(stream, {})
         return StreamLimits.model_validate(DEFAULT_LIMITS[stream].model_dump() | overrides)
+
+    @field_validator("web_proxies")
+    @classmethod
+    def _check_proxies(cls, given: list[str]) -> list[str]:
+        for each in given:
+            ip_network(each, strict=False)  # a ValueError that says what is wrong with it
+        return given
 
     @model_validator(mode="after")
     def _check_streams(self) -> Settings:

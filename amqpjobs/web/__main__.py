@@ -19,8 +19,8 @@ from amqpjobs.streams import state
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.errors import BrokerUnavailable, Refused
 from amqpjobs.streams.state import NoStateFolder
+from amqpjobs.web.access import BindRefused, check_bind
 from amqpjobs.web.app import create_app
-from amqpjobs.web.auth import BindRefused, check_bind
 
 log = logging.getLogger("amqpjobs.web")
 
@@ -76,15 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve until a signal. Raises CannotServe, BindRefused or NoStateFolder before the first request is taken."""
-    check_bind(host, settings.web_token.get_secret_value() if settings.web_token else None)
+    check_bind(host, settings)
     with _listen(host, port) as listener:
         await _check_login(settings)
         app = create_app(settings, folder=state.hold(settings, "web"), hosts=[host])
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, lifespan="on",
             timeout_graceful_shutdown=LAST_WORDS, ws="none",
+            proxy_headers=False,  # it would let a header say which address a request comes from
         )  # fmt: skip
-        address = f"http://{_written(host)}:{listener.getsockname()[1]}/job-queues"
+        address = f"http://{_written(host)}:{listener.getsockname()[1]}{settings.web_root_path}/job-queues"
         server = Server(app, config, f"web ready: {address} (broker {redact(settings.url)})")
         await server.serve([listener])
         if not server.started:

@@ -11,9 +11,11 @@ from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.state import StateFolder
-from amqpjobs.web import acting, api, lists, pages, problems, recurring
+from amqpjobs.web import acting, api, lists, login, pages, problems, recurring
+from amqpjobs.web.access import Access
 from amqpjobs.web.auth import Guard
 from amqpjobs.web.live import Pulse
+from amqpjobs.web.prefix import Prefix
 from amqpjobs.web.views import Views
 
 
@@ -42,13 +44,16 @@ def create_app(
             views.close()
 
     app = FastAPI(title="amqpjobs", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.renderer = pages.Renderer(read_only=settings.web_read_only)
+    app.state.renderer = pages.Renderer()
+    app.state.access = Access.of(settings, clock)
     app.include_router(api.router)
     app.include_router(acting.router)
     app.include_router(pages.router)
     app.include_router(lists.router)
     app.include_router(recurring.router)
+    app.include_router(login.router)
     problems.install(app)
-    token = settings.web_token.get_secret_value() if settings.web_token else None
-    app.add_middleware(Guard, token=token, hosts=tuple(hosts), read_only=settings.web_read_only)
+    app.add_middleware(Guard, access=app.state.access, hosts=tuple(hosts))
+    if settings.web_root_path:
+        app.add_middleware(Prefix, root=settings.web_root_path)
     return app

@@ -1,27 +1,27 @@
-"""Who may look, from where, and what a browser may do with the page.
+"""What a request must be before any route sees it, and what a browser may do with the answer.
 
 The dashboard is open on loopback, where its only visitors are this machine's own users. That is guarded against a
 web page elsewhere that resolves its own name to 127.0.0.1 (DNS rebinding): a `Host` that is none of ours is refused.
-On any other address a token is required (`AMQPJOBS_WEB_TOKEN`): programs send it as a bearer token, browsers ask for
-it as the password of HTTP Basic authentication (any user name, which is who the audit says it was).
+On any other address a token or a proxy's word is required (access.py): programs send the token as a bearer token, or
+as the password of HTTP Basic; people log in with it and get a cookie.
 
 What changes something must come from this page or from a program: a browser says with `Sec-Fetch-Site` and `Origin`
 where a request comes from, and one that another site sent is refused, whatever credentials the browser added to it.
+Where the credential is a cookie, the form's own token is needed besides.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
-import ipaddress
 from collections.abc import Iterable
+from urllib.parse import parse_qs, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from amqpjobs.web.access import Access, Visitor, is_loopback
 from amqpjobs.web.problems import problem
 
 CONTENT_POLICY = "; ".join(
@@ -40,52 +40,24 @@ _HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, a browser without Sec-Fetch-Site sends our forms as `null`
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_OPEN_PATHS = ("/health/live", "/health/ready")
+LOGIN, LOGOUT = "/login", "/logout"
+_HEALTH = ("/health/live", "/health/ready")
 """What a load balancer asks without a token: they tell a state, and nothing about jobs."""
-
-
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_BYTES = 4 * 1024 * 1024
 """What the body of a request may have."""
-
-
-class BindRefused(Exception):
-    """The dashboard may not be served on this address; the message says what to do."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine talking to itself."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_bind(host: str, token: str | None) -> None:
-    """Refuse to serve an open dashboard to a network."""
-    if is_loopback(host) or token:
-        return
-    raise BindRefused(
-        f"refusing to serve on {host or 'all addresses'} without a token: set AMQPJOBS_WEB_TOKEN to a long random "
-        "text, or keep the dashboard on 127.0.0.1"
-    )
+_STATE = "amqpjobs.visitor"
 
 
 class Guard:
     """Checks each request before any route sees it, and puts the safe headers on each answer."""
 
-    def __init__(
-        self, app: ASGIApp, token: str | None = None, hosts: Iterable[str] = (), *, read_only: bool = False
-    ) -> None:
-        self._app = app
-        self._read_only = read_only
-        self._token = token
+    def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str] = ()) -> None:
+        self._app, self._access = app, access
         self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
@@ -101,65 +73,114 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        answer = self._refusal(scope) or self._app
-        await answer(scope, receive, send_safely)
+        refusal = self._refusal(scope)
+        visitor: Visitor = scope.get(_STATE, Visitor())
+        if refusal is None and visitor.cookie and scope["method"] not in _READS:
+            try:
+                receive, refusal = await self._form_token(Request(scope, receive), visitor)
+            except ClientDisconnect:
+                return
+        await (refusal or self._app)(scope, receive, send_safely)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), path_of(scope)
         if not self._known_host(headers.get("host", "")):
             return problem(421, "Unknown host", "This dashboard does not answer to that Host header.")
-        if self._token is None or scope["path"] in _OPEN_PATHS or _bears(headers, self._token):
-            return None if scope["method"] in _READS else self._write_refusal(headers)
-        refusal = problem(401, "Token needed", "Send the token as a bearer token, or as the password of HTTP Basic.")
-        refusal.headers["WWW-Authenticate"] = 'Basic realm="amqpjobs", charset="UTF-8"'
+        visitor = self._access.visitor(headers, scope["client"][0] if scope.get("client") else None)
+        public = path in _HEALTH or path == LOGIN or path.startswith("/static/")
+        if visitor is None and not public:
+            return self._unknown(scope, headers)
+        scope[_STATE] = visitor or Visitor("nobody", "viewer")
+        if scope["method"] in _READS:
+            return None
+        return self._foreign(headers) or _without_bounds(headers) or self._forbidden(scope[_STATE], path)
+
+    def _unknown(self, scope: Scope, headers: Headers) -> Response:
+        """A person is sent to the login, and back afterwards; a program is told what to send."""
+        if self._access.tokens and scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+            query = scope["query_string"].decode("latin-1")
+            there = scope.get("root_path", "") + path_of(scope) + (f"?{query}" if query else "")
+            return RedirectResponse(f"{scope.get('root_path', '')}{LOGIN}?{urlencode({'next': there})}", 303)
+        told = "Send the token as a bearer token." if self._access.tokens else "Come through the proxy, which says who."
+        refusal = problem(401, "Who is it?", told)
+        refusal.headers["WWW-Authenticate"] = 'Bearer realm="amqpjobs"'
         return refusal
 
-    def _write_refusal(self, headers: Headers) -> Response | None:
-        if self._read_only:
-            return problem(403, "Read only", "This dashboard only shows: AMQPJOBS_WEB_READ_ONLY is set.")
+    def _foreign(self, headers: Headers) -> Response | None:
+        """The body of a form is no secret between sites: where it was sent from is what counts."""
         sent_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if sent_from not in (None, "same-origin", "none"):
             return problem(403, "Foreign origin", "Another site sent this request.")
-        if sent_from is None and origin is not None and not self._own_origin(origin, headers.get("host", "")):
+        if sent_from is None and origin is not None and not self._own_origin(origin, headers):
             return problem(403, "Foreign origin", "The Origin header names another site.")
-        length = headers.get("content-length", "0" if "transfer-encoding" not in headers else "")
-        if not length.isdecimal():
-            return problem(411, "Length required", "Send the body with a Content-Length.")
-        if int(length) > MOST_BYTES:
-            return problem(413, "Too large", f"The body of a request may have {MOST_BYTES} bytes.")
         return None
 
-    def _own_origin(self, origin: str, host: str) -> bool:
-        """The scheme may differ, where TLS ends before us; `null` (a sandboxed page, a file) is nobody's."""
+    def _forbidden(self, visitor: Visitor, path: str) -> Response | None:
+        if path in (LOGIN, LOGOUT):
+            return None
+        if self._access.read_only:
+            return problem(403, "Read only", "This dashboard only shows: AMQPJOBS_WEB_READ_ONLY is set.")
+        if visitor.role != "operator":
+            return problem(403, "Read only", "This token only lets its bearer look.")
+        return None
+
+    async def _form_token(self, request: Request, visitor: Visitor) -> tuple[Receive, Response | None]:
+        """The body, to be read again by the route, and a refusal of what did not come from a form of ours."""
+        body = await request.body()
+        shown = request.headers.get("x-csrf-token")
+        if shown is None and request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            shown = _field(body, "csrf")
+
+        async def again() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        if shown is not None and hmac.compare_digest(shown.encode(), self._access.csrf(visitor).encode()):
+            return again, None
+        return again, problem(403, "Stale form", "This form is not of your present login: load the page again.")
+
+    def _own_origin(self, origin: str, headers: Headers) -> bool:
+        """The scheme may differ, where TLS ends before us, and the host, where a proxy renames it: no page elsewhere
+        can make a browser send X-Forwarded-Host. `null` (a sandboxed page, a file) is nobody's."""
         scheme, _, place = origin.lower().partition("://")
-        return scheme in ("http", "https") and (place == host.lower() or place.rsplit(":", 1)[0] in self._hosts)
+        ours = {headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower()} - {""}
+        return scheme in ("http", "https") and (place in ours or place.rsplit(":", 1)[0] in self._hosts)
 
     def _known_host(self, header: str) -> bool:
-        """With a token, a rebound name gains nothing (the browser has no credentials for it); without, all depends."""
-        if self._token is not None:
+        """With credentials, a rebound name gains nothing (the browser has none for it); without, all depends on it."""
+        if not self._access.open:
             return True
         name = header.rsplit(":", 1)[0] if not header.endswith("]") else header
         return is_loopback(name.lower()) or name.lower() in self._hosts
 
 
+def visitor_of(request: HTTPConnection) -> Visitor:
+    """Who asks, as the guard found."""
+    visitor: Visitor = request.scope[_STATE]
+    return visitor
+
+
 def visitor(request: HTTPConnection) -> str:
-    """Who the audit says that it was: the user name of HTTP Basic, where there is one."""
-    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    """Who the audit says that it was."""
+    return visitor_of(request).name
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the one that the dashboard is mounted at."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) or "/"
+
+
+def _without_bounds(headers: Headers) -> Response | None:
+    length = headers.get("content-length", "0" if "transfer-encoding" not in headers else "")
+    if not length.isdecimal():
+        return problem(411, "Length required", "Send the body with a Content-Length.")
+    if int(length) > MOST_BYTES:
+        return problem(413, "Too large", f"The body of a request may have {MOST_BYTES} bytes.")
+    return None
+
+
+def _field(body: bytes, name: str) -> str | None:
     try:
-        name = base64.b64decode(value.strip(), validate=True).partition(b":")[0].decode("utf-8")
-    except (binascii.Error, ValueError):
-        name = ""
-    return name[:100] if scheme.lower() == "basic" and name else "dashboard"
-
-
-def _bears(headers: Headers, token: str) -> bool:
-    scheme, _, value = headers.get("authorization", "").partition(" ")
-    shown = value.strip().encode("latin-1")  # the bytes as they came
-    if scheme.lower() == "basic":
-        try:
-            shown = base64.b64decode(shown, validate=True).partition(b":")[2]
-        except binascii.Error:
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(shown, token.encode())
+        return parse_qs(body.decode("utf-8"), max_num_fields=20_000).get(name, [None])[0]
+    except ValueError:
+        return None

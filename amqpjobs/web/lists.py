@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import Response
 
 from amqpjobs.action import Action, Order
 from amqpjobs.model import names
@@ -20,8 +20,8 @@ from amqpjobs.streams.listing import Search
 from amqpjobs.streams.marks import Where
 from amqpjobs.web import items
 from amqpjobs.web.auth import visitor
-from amqpjobs.web.live import Pulse
-from amqpjobs.web.pages import Renderer
+from amqpjobs.web.forms import back, form_of
+from amqpjobs.web.pages import page_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Offset
 from amqpjobs.web.searching import Searched
@@ -174,29 +174,6 @@ def _worded(word: str, done: int, not_found: int, conflict: int, *, unknown: int
     if unknown:
         parts.append(f"Of {unknown:,} the outcome is not known yet.")
     return Told(" ".join(parts), bool(not_found or conflict), action if word == "delete" and done else None)
-
-
-async def form_of(request: Request) -> dict[str, str] | None:
-    """The fields of a form, or None for a body that is none. Its size was checked by the guard."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        return None
-    try:
-        return dict(parse_qsl((await request.body()).decode("utf-8"), keep_blank_values=True, max_num_fields=100))
-    except ValueError:
-        return None
-
-
-def back(request: Request, place: str, **query: str) -> Response:
-    """To the page that a form stood on."""
-    told = {name: value for name, value in query.items() if value not in ("", "0")}
-    return RedirectResponse(f"{request.scope.get('root_path', '')}/{place}?{urlencode(told)}", 303)
-
-
-async def page_of(request: Request, name: str, **more: object) -> Response:
-    """A page that stands still."""
-    pulse: Pulse = request.app.state.pulse
-    renderer: Renderer = request.app.state.renderer
-    return HTMLResponse(renderer.page(name, await pulse.look(), request.scope.get("root_path", ""), **more))
 
 
 def views_of(request: Request) -> Views:

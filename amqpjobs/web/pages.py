@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from amqpjobs.web import api, throughput, wording
+from amqpjobs.web.access import Access
+from amqpjobs.web.auth import visitor_of
 from amqpjobs.web.live import Pulse, Sections
 from amqpjobs.web.responses import json_response
 from amqpjobs.web.status import Status
@@ -28,10 +31,20 @@ def templates_folder() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "templates"
 
 
+class Frame(NamedTuple):
+    """What every page needs to know of its visitor. `csrf`: what its forms must send back, "" where nothing."""
+
+    root: str
+    read_only: bool
+    csrf: str
+    who: str
+    """The name of somebody who logged in here; "" of whom nothing was asked, or who came by other means."""
+
+
 class Renderer:
     """Fills the templates. Everything that is not a template's own text is escaped."""
 
-    def __init__(self, *, read_only: bool = False) -> None:
+    def __init__(self) -> None:
         self._templates = Environment(
             loader=FileSystemLoader(templates_folder()),
             autoescape=True,
@@ -41,21 +54,41 @@ class Renderer:
         )
         filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
         self._templates.filters.update({each.__name__: each for each in (*filters, wording.iso, wording.instant)})
-        self._templates.globals.update(asset=_asset, read_only=read_only)
+        self._templates.globals.update(asset=_asset)
 
     def sections(self, snapshot: Status) -> Sections:
-        """Each part of the dashboard that changes by itself."""
+        """Each part of the dashboard that changes by itself: the same for every visitor, so there is no form in it."""
         return {name: self._templates.get_template(f"parts/{name}.html").render(_names(snapshot)) for name in SECTIONS}
 
-    def dashboard(self, snapshot: Status, root: str) -> str:
+    def dashboard(self, snapshot: Status, frame: Frame) -> str:
         """The whole page."""
         page = self._templates.get_template("job_queues.html")
-        return page.render(**_names(snapshot), sections=self.sections(snapshot), root=root)
+        return page.render(**_names(snapshot), sections=self.sections(snapshot), **frame._asdict())
 
-    def page(self, name: str, snapshot: Status, root: str, **more: object) -> str:
+    def page(self, name: str, snapshot: Status, frame: Frame, **more: object) -> str:
         """A page that stands still, with the state of things in its bar."""
         health = self._templates.get_template("parts/health.html").render(_names(snapshot))
-        return self._templates.get_template(name).render(**_names(snapshot), health=health, root=root, **more)
+        return self._templates.get_template(name).render(**_names(snapshot), health=health, **frame._asdict(), **more)
+
+    def bare(self, template: str, root: str, **more: object) -> str:
+        """A page that tells nothing of what is known here."""
+        return self._templates.get_template(template).render(root=root, **more)
+
+
+def frame_of(request: Request) -> Frame:
+    """The visitor of a request, for a page."""
+    access: Access = request.app.state.access
+    visitor = visitor_of(request)
+    read_only = access.read_only or visitor.role != "operator"
+    who = visitor.name if visitor.cookie else ""
+    return Frame(request.scope.get("root_path", ""), read_only, access.csrf(visitor), who)
+
+
+async def page_of(request: Request, name: str, **more: object) -> Response:
+    """A page that stands still."""
+    pulse: Pulse = request.app.state.pulse
+    renderer: Renderer = request.app.state.renderer
+    return HTMLResponse(renderer.page(name, await pulse.look(), frame_of(request), **more))
 
 
 @router.get("/")
@@ -72,7 +105,7 @@ async def dashboard(request: Request) -> Response:
     if wants_json(request.headers.get("accept", "")):
         return json_response(api.overview(snapshot), headers={"Vary": "Accept"})
     renderer: Renderer = request.app.state.renderer
-    page = renderer.dashboard(snapshot, request.scope.get("root_path", ""))
+    page = renderer.dashboard(snapshot, frame_of(request))
     return HTMLResponse(page, headers={"Vary": "Accept"})
 
 

@@ -8,7 +8,9 @@ from starlette.responses import Response
 from amqpjobs.orders import RecurringOp
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.web.auth import visitor
-from amqpjobs.web.lists import Told, back, form_of, page_of, views_of
+from amqpjobs.web.forms import back, form_of
+from amqpjobs.web.lists import Told, views_of
+from amqpjobs.web.pages import page_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import json_response
 

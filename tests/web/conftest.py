@@ -55,7 +55,9 @@ class Dashboard:
 async def serving(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Dashboard]:
     """Serve the dashboard on a free loopback port while the block runs."""
     app = create_app(settings, clock=clock)
-    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1, ws="none")
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1, ws="none", proxy_headers=False
+    )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve([listener]))

@@ -258,7 +258,7 @@ async def test_a_token_is_asked_for_when_there_is_one(settings: Settings) -> Non
     guarded = settings.model_copy(update={"web_token": SecretStr("t0ken ü")})
     async with serving(guarded) as served:
         assert (await served.get("/api/processes")).status_code == 401
-        assert "Basic" in (await served.get("/job-queues")).headers["www-authenticate"]
+        assert "Bearer" in (await served.get("/job-queues")).headers["www-authenticate"]
         assert (await served.get("/api/processes", auth=("x", "wrong"))).status_code == 401
         assert (await served.get("/api/processes", auth=("x", "t0ken ü"))).status_code == 200
         bearer = {"Authorization": "Bearer t0ken ü".encode()}

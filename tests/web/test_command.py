@@ -10,9 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from pydantic import SecretStr, ValidationError
 
 from amqpjobs.settings import Settings
-from amqpjobs.web.auth import BindRefused, check_bind
+from amqpjobs.web.access import BindRefused, check_bind
 from tests.patience import PATIENCE
 
 
@@ -58,13 +59,31 @@ def test_a_state_directory_that_cannot_be_used(settings: Settings, tmp_path: Pat
     assert "AMQPJOBS_STATE_DIR" in failed_with_one_line(run(blocked, "--port", "0"))
 
 
+TOKEN = SecretStr("0123456789abcdef")
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.9.9.9"])
 def test_loopback_needs_no_token(host: str) -> None:
-    check_bind(host, None)
+    check_bind(host, Settings())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "example.com", "localhost.example.com"])
 def test_any_other_address_does(host: str) -> None:
     with pytest.raises(BindRefused, match="AMQPJOBS_WEB_TOKEN"):
-        check_bind(host, None)
-    check_bind(host, "a-token")
+        check_bind(host, Settings())
+    check_bind(host, Settings(web_token=TOKEN))
+    check_bind(host, Settings(web_view_token=TOKEN))
+    check_bind(host, Settings(web_user_header="X-Forwarded-User"))
+
+
+def test_a_token_that_can_be_guessed_is_none() -> None:
+    with pytest.raises(BindRefused, match="16 characters"):
+        check_bind("0.0.0.0", Settings(web_token=SecretStr("s3cret")))
+    with pytest.raises(BindRefused, match="16 characters"):
+        check_bind("0.0.0.0", Settings(web_token=TOKEN, web_view_token=SecretStr("look")))
+
+
+def test_what_is_no_network_or_path_is_told_at_the_start() -> None:
+    for wrong in ({"web_proxies": ["10.0.0.0/99"]}, {"web_root_path": "jobs"}, {"web_user_header": "X Y"}):
+        with pytest.raises(ValidationError, match=next(iter(wrong))):
+            Settings.model_validate(wrong)

@@ -5,7 +5,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 help:
-	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address"
+	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address (PIPELINE=1: Spark too)"
 	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
 	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
@@ -13,15 +13,18 @@ help:
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
 	@echo "make format   let ruff format the code"
-	@echo "make lock     resolve the dependencies anew into requirements.lock and, for the Dockerfile, requirements-image.lock"
+	@echo "make lock     resolve the dependencies anew into requirements.lock; apart for Spark and for the Dockerfile"
 
 setup:
 	@scripts/setup
 
 demo:
 	@scripts/setup demo
-	@AMQPJOBS_STATE_DIR=$${AMQPJOBS_STATE_DIR:-.demo} exec .venv/bin/amqpjobs up -A workers.demo \
-	  --with "producer=$(PYTHON_IN_VENV) workers/foreign_producer.py --rate 4"
+	@if [ -n "$$PIPELINE" ]; then scripts/setup pipeline; fi
+	@export AMQPJOBS_STATE_DIR=$${AMQPJOBS_STATE_DIR:-.demo} AMQPJOBS_LAKE_DIR=$${AMQPJOBS_LAKE_DIR:-.demo/lake}; \
+	exec .venv/bin/amqpjobs up -A workers.demo \
+	  --with "producer=$(PYTHON_IN_VENV) workers/foreign_producer.py --rate 4" \
+	  $${PIPELINE:+--with "pipeline=$(PYTHON_IN_VENV) -m amqpjobs.pipeline run --quick"}
 
 test-brokers:
 	@AMQPJOBS_TEST_URL=given scripts/setup test
@@ -57,5 +60,8 @@ lock:
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
 	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --upgrade --output-file requirements.lock
+	@.venv/bin/uv pip compile pyproject.toml --extra pipeline --constraints requirements.lock --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
+	  --output-file requirements-pipeline.lock
 	@echo "hatchling>=1.27" | .venv/bin/uv pip compile pyproject.toml - --constraints requirements.lock --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements-image.lock

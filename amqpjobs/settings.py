@@ -132,6 +132,15 @@ class Settings(BaseModel):
     code_version: str | None = None
     """The version of your code, kept with each run."""
 
+    lake_dir: Path = Path("lake")
+    """Where the pipeline keeps its Delta tables: a folder that all of its processes share."""
+    lake_raw_age: str = Field(default="5Y", pattern=_AGE)
+    """How long the lake keeps each entry, in the notation of the streams' limits; hours and days are kept for ever."""
+    lake_minutes_age: str = Field(default="30D", pattern=_AGE)
+    """How long the lake keeps sums by the minute."""
+    spark_master: str = "local[2,3]"
+    """Where the pipeline's Spark runs: in its own process (two threads, three tries a task), or a cluster's address."""
+
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, given: dict[str, Any]) -> dict[str, Any]:

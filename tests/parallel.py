@@ -13,6 +13,8 @@ import pytest
 TOGETHER = (
     # `up` takes the broker's usual port, or the next that is free.
     re.compile(r"broker/(test_up)\.py"),
+    # One JVM, which takes half a minute to start.
+    re.compile(r"pipeline/(test_spark)_\w+\.py"),
     # One worker and scheduler for all the tests of a language, the last of which ends them.
     re.compile(r"broker/(test_languages)\.py.*\[.*?\b(python-pika|javascript|ruby|go)\b"),
 )

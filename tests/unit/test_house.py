@@ -59,9 +59,9 @@ def test_no_committed_file_names_the_host_of_a_package_registry() -> None:
     assert naming == []
 
 
-def locked() -> dict[str, list[str]]:
+def locked(lock: str = "requirements.lock") -> dict[str, list[str]]:
     """Each requirement of the lock with its hashes."""
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    text = (ROOT / lock).read_text(encoding="utf-8")
     joined = re.sub(r"\\\n\s*", " ", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE))
     lines = [line for line in joined.splitlines() if line.strip()]
     return {line.split("==")[0].split()[0].lower(): re.findall(r"--hash=sha256:[0-9a-f]{64}", line) for line in lines}
@@ -83,6 +83,28 @@ def test_the_lock_covers_the_project_its_tools_and_its_build_backend() -> None:
     ]
     names = {re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower() for requirement in wanted}
     assert names - set(locked()) == set()
+
+
+def test_the_pipelines_lock_fits_the_other_one() -> None:
+    pipeline, ours = locked("requirements-pipeline.lock"), locked()
+    assert {"pyspark", "pandas", "pyarrow", "deltalake", "duckdb"} <= set(pipeline)
+    assert [name for name, hashes in pipeline.items() if not hashes] == []
+    both = set(pipeline) & set(ours)
+    assert len(both) > 10
+    assert {name: pipeline[name] for name in both} == {name: ours[name] for name in both}, "hashes tell versions"
+
+
+BIG = "pyspark py4j pandas numpy pyarrow deltalake duckdb"
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["amqpjobs", "amqpjobs.cli", "amqpjobs.web.app", "amqpjobs.worker.command", "amqpjobs.scheduler.app"],
+)
+def test_only_the_pipeline_loads_spark(module: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in {BIG!r}.split() if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == ""
 
 
 def test_foreign_code_imports_nothing_of_ours() -> None:

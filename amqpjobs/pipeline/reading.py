@@ -1,0 +1,39 @@
+"""Reading streams from code that is not asynchronous: Spark calls its sources that way, in processes of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from amqpjobs.settings import Settings
+from amqpjobs.streams.drivers import connect
+from amqpjobs.streams.port import Connection, Incoming
+from amqpjobs.streams.ranges import Range, RangeReader
+
+T = TypeVar("T")
+
+
+def ask(settings: Settings, question: Callable[[Connection], Awaitable[T]]) -> T:
+    """The answer to `question`, asked on a connection of its own. Raises BrokerError."""
+
+    async def answer() -> T:
+        connection = await connect(settings, name="pipeline plans")
+        try:
+            return await question(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(answer())
+
+
+def messages(settings: Settings, wanted: Range, *, skip: bool) -> Iterator[list[Incoming]]:
+    """The messages of a range in batches, over a connection of its own. Raises RangeLost and other BrokerErrors."""
+    with asyncio.Runner() as runner:
+        connection = runner.run(connect(settings, name=f"pipeline reads {wanted.stream}"))
+        try:
+            reader = runner.run(RangeReader.open(connection, wanted, skip=skip))
+            while batch := runner.run(reader.take()):
+                yield batch
+        finally:
+            runner.run(connection.close())

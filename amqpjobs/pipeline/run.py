@@ -1,0 +1,123 @@
+"""The pipeline's loop: read what is new, sum it up every minute, tidy every hour."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from amqpjobs.history import lag
+from amqpjobs.history.lag import Lag
+from amqpjobs.pipeline.ingest import Ingest, Step, StreamAnew
+from amqpjobs.pipeline.lake import Lake
+from amqpjobs.pipeline.progress import Progress
+from amqpjobs.pipeline.rollup import roll_up
+from amqpjobs.pipeline.tables import RAW, Raw
+from amqpjobs.pipeline.upkeep import Upkeep
+from amqpjobs.streams.errors import BrokerError, Refused
+from amqpjobs.streams.ranges import Range
+
+log = logging.getLogger("amqpjobs.pipeline")
+
+IDLE_PAUSE = 1.0
+FAILED_PAUSE = 2.0
+ROLLUP_SECONDS = 60.0
+"""Sums are this old at most."""
+UPKEEP_SECONDS = 3600.0
+MOST_FAILURES = 10
+"""Failures in a row after which the process ends, for whoever supervises it to see."""
+
+
+class GivenUp(Exception):
+    """It failed again and again."""
+
+
+@dataclass
+class Loop:
+    """Runs until `stopped()`; `once`: until all that was there at the start is in the lake and summed up."""
+
+    spark: SparkSession
+    lake: Lake
+    ingest: Ingest
+    upkeep: Upkeep
+    progress: Progress
+    stopped: Callable[[], bool]
+    once: bool = False
+    _failures: int = 0
+    _rolled: float = 0.0
+    _tidied: float = field(default_factory=time.monotonic)
+    _full: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Raises GivenUp, Refused (rights, addresses); what a person must put right."""
+        while not self.stopped():
+            try:
+                full = self._round()
+            except Refused:
+                raise
+            except (BrokerError, StreamAnew, PySparkException, Py4JError) as error:
+                self._failed(error)
+                continue
+            self._failures = 0
+            if not full:
+                continue
+            if self.once:
+                break
+            time.sleep(IDLE_PAUSE)
+        if not self.stopped():
+            self._sum_up()
+        self.progress.close()
+
+    def _round(self) -> bool:
+        """Read once of each stream that has something; whether all that was there is in the lake then."""
+        planned = self.ingest.plan()
+        self._tell(planned)
+        for raw, wanted in planned:
+            if self.stopped():
+                return True
+            self._report(self.ingest.take(raw, wanted))
+        if planned and time.monotonic() - self._rolled >= ROLLUP_SECONDS:
+            self._sum_up()
+        if time.monotonic() - self._tidied >= UPKEEP_SECONDS:
+            self._tidied = time.monotonic()
+            self.upkeep.run()
+        return all(wanted.tail <= wanted.end for _, wanted in planned)
+
+    def _sum_up(self) -> None:
+        began = time.monotonic()
+        changed = roll_up(self.spark, self.lake)
+        self._rolled = time.monotonic()
+        if changed:
+            log.info("summed up %s in %.1f s", ", ".join(dict.fromkeys(changed)), self._rolled - began)
+
+    def _report(self, step: Step) -> None:
+        rate = step.messages / max(step.seconds, 1e-6)
+        words = f"{step.table}: {step.messages:,} messages, {step.rows:,} rows, {step.bad:,} bad"
+        words += f", {step.repeated:,} repeated, {step.lost:,} lost" if step.repeated or step.lost else ""
+        log.info("%s in %.1f s (%s/s), %s behind", words, step.seconds, f"{rate:,.0f}", f"{step.behind:,}")
+        self.progress.done(step.messages, step.behind)
+
+    def _tell(self, planned: list[tuple[Raw, Range]]) -> None:
+        """Write the lag down. A stream that nothing was planned of is all in the lake."""
+        now, behind = time.time(), {raw.stream: wanted.tail - wanted.start for raw, wanted in planned}
+        for raw in RAW:
+            if raw.stream not in behind:
+                self._full[raw.stream] = now
+        lag.write(
+            self.lake.folder, [Lag(r.stream, behind.get(r.stream, 0), self._full.get(r.stream), now) for r in RAW]
+        )
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        log.warning(
+            "not read, trying again: %s", next((line for line in reversed(reason) if "RangeLost" in line), reason[0])
+        )
+        if self._failures >= MOST_FAILURES:
+            raise GivenUp(reason[0]) from error
+        time.sleep(FAILED_PAUSE)

@@ -1,0 +1,92 @@
+"""What keeps the lake small and quick: sums of one key added up, small files joined, old rows and files removed."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from deltalake import CommitProperties
+from pyspark.sql import SparkSession
+
+from amqpjobs.pipeline.lake import Lake
+from amqpjobs.pipeline.rollup import UNITS, merged, of_partials
+from amqpjobs.pipeline.tables import RAW, ROLLUPS, SCHEMAS
+from amqpjobs.settings import Settings, age_seconds
+
+log = logging.getLogger("amqpjobs.pipeline")
+
+KEEP_FILES_HOURS = 24
+"""Files that no version of a table has any more are kept so long: somebody may be reading them."""
+FEW = 4
+"""Files of a day that are let be."""
+
+
+class Upkeep:
+    """Tidies a lake that its caller may write to."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, settings: Settings) -> None:
+        self._spark, self._lake = spark, lake
+        self._ages = {raw.name: settings.lake_raw_age for raw in RAW if raw.keep}
+        self._ages["metrics_minute"] = settings.lake_minutes_age
+
+    def run(self, today: datetime.date | None = None) -> None:
+        """All of it, once. `today` is the UTC day that ages count from."""
+        day = today or datetime.datetime.now(datetime.UTC).date()
+        for name, age in self._ages.items():
+            self._forget(name, day - datetime.timedelta(seconds=age_seconds(age)))
+        for name in ROLLUPS:
+            for date in self._crowded(name):
+                self._add_up(name, date)
+        for name in SCHEMAS:
+            table = self._lake.table(name)
+            if name not in ROLLUPS and self._crowded(name):
+                table.optimize.compact()
+            table.vacuum(KEEP_FILES_HOURS, dry_run=False, enforce_retention_duration=False)
+            table.create_checkpoint()
+
+    def _forget(self, name: str, before: datetime.date) -> None:
+        """Whole days at once: no file is rewritten."""
+        if any(date < before for date in self._files(name)):
+            self._lake.table(name).delete(f"date < '{before.isoformat()}'")
+            log.info("%s: what was before %s is removed", name, before)
+
+    def _crowded(self, name: str) -> list[datetime.date]:
+        return sorted(date for date, files in self._files(name).items() if len(files) > FEW)
+
+    def _files(self, name: str) -> dict[datetime.date, list[str]]:
+        """The files of each day."""
+        found: dict[datetime.date, list[str]] = {}
+        actions = self._lake.table(name).get_add_actions(flatten=True)
+        if actions.num_rows:
+            for path, date in zip(actions["path"].to_pylist(), actions["partition.date"].to_pylist(), strict=True):
+                found.setdefault(date, []).append(path)
+        return found
+
+    def _add_up(self, name: str, date: datetime.date) -> None:
+        """The rows of a day, one a key: its files are replaced in one commit, the table's marks stay as they are."""
+        unit, part = UNITS[name], self._lake.new_part(name)
+        files = [str(self._lake.folder / name / path) for path in self._files(name)[date]]
+        try:
+            rows = merged(of_partials(self._spark.read.parquet(*files), unit), unit)
+            rows.drop("date").coalesce(1).write.parquet(str(part))
+            self._replace(name, date, part)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+    def _replace(self, name: str, date: datetime.date, part: Path) -> None:
+        from deltalake import write_deltalake  # noqa: PLC0415
+
+        written = pq.read_table(part)
+        import pyarrow as pa  # noqa: PLC0415
+
+        whole = written.append_column("date", pa.array([date] * written.num_rows, pa.date32()))
+        write_deltalake(
+            self._lake.table(name),
+            whole.select(SCHEMAS[name].names).cast(SCHEMAS[name]),
+            mode="overwrite",
+            predicate=f"date = '{date.isoformat()}'",
+            commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
+        )

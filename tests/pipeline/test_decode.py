@@ -1,0 +1,127 @@
+"""Messages as rows: total, and the same figures as the dashboard's own count."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqpjobs.model import names
+from amqpjobs.model.tally import tally
+from amqpjobs.pipeline import decode
+from amqpjobs.pipeline.fingerprint import fingerprint
+from amqpjobs.pipeline.tables import RAW
+from amqpjobs.streams.port import Incoming, Properties
+from tests.pipeline.streams import NOON, metric
+from tests.unit.odd import VALUES, maybe, objects
+
+
+def message(body: Any, **headers: Any) -> Incoming:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Incoming(raw, 1, "", "", False, Properties(headers=headers), 7)
+
+
+def rows(table: str, *bodies: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = decode.batch(table, 0, [message(body) for body in bodies]).to_pylist()
+    return found
+
+
+TYPES = st.sampled_from(["job_metric", "dead_job", "retry", "scheduled_job", "settled", "command", "heartbeat", "made"])
+TIMES = st.floats(0, 4e9)
+ENTRIES = objects(
+    type=maybe(TYPES),
+    timestamp=maybe(TIMES),
+    job_class=maybe(st.just("A")),
+    status=maybe(st.sampled_from(["success", "failed"])),
+    duration_ms=maybe(st.floats()),
+    attempt=maybe(st.integers()),
+    died_at=maybe(TIMES),
+    failed_at=maybe(TIMES),
+    retry_at=maybe(TIMES),
+    scheduled_at=maybe(TIMES),
+    identity=maybe(st.just("h:1:t")),
+    beat=maybe(TIMES),
+    busy=maybe(st.integers()),
+    entries=maybe(st.lists(VALUES, max_size=3)),
+    job=maybe(objects(**{"class": maybe(st.just("A")), "enqueued_at": maybe(TIMES)})),
+)
+BODIES = st.one_of(st.binary(max_size=20), st.one_of(VALUES, ENTRIES, st.lists(ENTRIES, max_size=3)).map(json.dumps))
+
+
+@settings(max_examples=150, deadline=None)
+@given(raw=st.sampled_from(RAW), body=BODIES)
+def test_whatever_is_in_a_message_it_is_rows(raw: Any, body: bytes | str) -> None:
+    for row in rows(raw.name, body.encode() if isinstance(body, str) else body):
+        assert row["offset"] == 7
+        assert row["bad"] is None or row["body"] is not None
+
+
+def test_a_metric_has_its_place_its_day_and_its_figures() -> None:
+    [_, row] = rows("raw_metrics", [metric(1) | {"from": "w", "seq": 3}, metric(2, wait_ms=None)])
+    assert (row["offset"], row["item"], row["source"], row["seq"]) == (7, 1, "w", 3)
+    assert row["at"].timestamp() == NOON + 2
+    assert row["date"].isoformat() == "2026-01-01"
+    assert (row["run_us"], row["wait_us"]) == (3000, None)
+
+
+def test_it_counts_what_the_dashboard_counts() -> None:
+    entries = [metric(n) for n in range(200)] + [metric(1, status="cancelled"), {"type": "marker"}, {"no": "metric"}]
+    counted = tally([json.dumps(entries).encode()], {})
+    found = [row for row in rows("raw_metrics", entries) if row["status"] in ("success", "failed")]
+    days = list(counted.days.values())
+    assert len(found) == sum(day.count for day in days) == 200
+    assert sum(row["run_us"] for row in found) == sum(day.run_us for day in days)
+
+
+def test_a_dead_job_tells_its_error_and_keeps_its_job() -> None:
+    job = {"class": "Mail", "args": [12345678901234567890], "queue": "low", "jid": "j1"}
+    entry = {"type": "dead_job", "jid": "j1", "died_at": NOON, "error_class": "Timeout", "error_message": "after 5 s",
+             "retry_count": 3, "job": job}  # fmt: skip
+    [row] = rows("raw_dead", entry)
+    told = [row[name] for name in ("type", "jid", "class", "queue", "retry_count", "error_class")]
+    assert told == ["dead_job", "j1", "Mail", "low", 3, "Timeout"]
+    assert json.loads(row["job"]) == job
+    assert row["fingerprint"] == fingerprint("Timeout", "after 17 s")
+
+
+def test_what_became_of_jobs_is_one_row_each() -> None:
+    settled = {"type": "settled", "epoch": "e", "n": 1, "entries": ["4", "5:1"], "how": "enqueued"}
+    command = {"type": "command", "op": "delete", "entries": [{"jid": "j", "entry": "9"}], "at": NOON}
+    found = rows("raw_retries", settled, command, {"type": "term", "n": 1})
+    told = [(row["type"], row["how"], row["entry"], row["jid"]) for row in found]
+    assert told == [
+        ("settled", "enqueued", "4", None),
+        ("settled", "enqueued", "5:1", None),
+        ("command", "delete", "9", "j"),
+    ]
+
+
+def test_a_job_too_large_to_be_wrapped_is_an_entry_all_the_same() -> None:
+    headers = {"amqpjobs-type": "retry", "amqpjobs-jid": "j", "amqpjobs-retry-at": str(NOON + 60)}
+    headers |= {"amqpjobs-failed-at": str(NOON), "amqpjobs-error-class": "Late"}
+    big = message({"class": "Big", "args": []}, **headers)
+    [row] = decode.batch("raw_retries", 0, [big]).to_pylist()
+    assert (row["class"], row["jid"], row["error_class"], row["at"].timestamp()) == ("Big", "j", "Late", NOON)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("no answer in 5 s", "no answer in 17.5 s", True),
+        ("user 'ann' is gone", 'user "bob" is gone', True),
+        ("at 0x7f3a", "at 0x11", True),
+        ("job 3f2504e0-4f89-11d3-9a0c-0305e82c3301 failed", "job 00000000-4f89-11d3-9a0c-0305e82c3301 failed", True),
+        ("first\nsecond", "first\nother", True),
+        ("no answer", "no route", False),
+    ],
+)
+def test_errors_that_differ_in_figures_only_are_one(one: str, other: str, same: bool) -> None:
+    assert (fingerprint("E", one) == fingerprint("E", other)) is same
+    assert fingerprint("E", one) != fingerprint("F", one)
+
+
+def test_the_names_of_streams_are_all_of_ours() -> None:
+    assert {raw.stream for raw in RAW} <= set(names.STREAMS)

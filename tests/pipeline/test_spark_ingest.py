@@ -1,0 +1,97 @@
+"""From the streams into the lake: every entry once, whatever comes between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import duckdb
+import pytest
+
+from amqpjobs.model import names
+from amqpjobs.pipeline.lake import Lake
+from amqpjobs.settings import Settings
+from tests.pipeline import streams
+from tests.pipeline.conftest import Pipe
+from tests.pipeline.streams import append, metric, mixed
+
+
+def query(lake: Lake, name: str, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a query over one table, `t`."""
+    t = lake.table(name).to_pyarrow_dataset()  # noqa: F841 - DuckDB finds it by its name
+    found: list[tuple[Any, ...]] = duckdb.sql(sql.format(t="t")).fetchall()
+    return found
+
+
+def test_every_entry_is_one_row_and_the_sums_are_those_of_plain_python(
+    pipe: Pipe, declared: Settings, lake: Lake
+) -> None:
+    metrics = [metric(n) for n in range(4000)]
+    append(declared, names.METRICS, mixed(metrics[:2500]))
+    pipe(most=300)
+    append(declared, names.METRICS, mixed(metrics[2500:]))
+    pipe()
+    pipe()
+    assert query(lake, "raw_metrics", "SELECT count(*), count(DISTINCT jid), count(bad) FROM {t}") == [(4000, 4000, 0)]
+    for table in ("metrics_minute", "metrics_hour", "metrics_day"):
+        found = query(
+            lake, table, "SELECT class, sum(count), sum(failed), sum(retried), sum(run_us) FROM {t} GROUP BY 1"
+        )
+        assert sorted(found) == expected(metrics), table
+
+
+def expected(metrics: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    sums: dict[str, Counter[str]] = {}
+    for each in metrics:
+        of = sums.setdefault(each["job_class"], Counter())
+        of["count"] += 1
+        of["failed"] += each["status"] == "failed"
+        of["retried"] += each["attempt"] > 1
+        of["us"] += round(each["duration_ms"] * 1000)
+    return sorted((cls, of["count"], of["failed"], of["retried"], of["us"]) for cls, of in sums.items())
+
+
+def test_bad_messages_are_rows_that_say_why_and_count_nowhere_else(pipe: Pipe, declared: Settings, lake: Lake) -> None:
+    bad = [b"", b"{", b"\xff\xfe", b"7", b'"text"', {"type": "job_metric"}, metric(1, timestamp="soon")]
+    bad += [metric(2, status="well"), metric(3, job_class=None), metric(4, timestamp=-1.0)]
+    odd = [metric(5, duration_ms=float("nan")), [], {"type": "marker", "nonce": "1"}, metric(6, wait_ms=-4)]
+    append(declared, names.METRICS, [metric(0), *bad, *odd])
+    pipe()
+    assert query(lake, "raw_metrics", "SELECT count(bad), count(*) FROM {t}") == [(len(bad), len(bad) + 3)]
+    assert query(lake, "raw_metrics", "SELECT bad, body FROM {t} WHERE body = '7'::BLOB") == [
+        ("Malformed: neither an object nor an array: 7", b"7")
+    ]
+    assert query(lake, "metrics_hour", "SELECT sum(count), sum(run_n), sum(wait_n) FROM {t}") == [(3, 2, 3)]
+
+
+def test_met_02_a_message_that_was_appended_twice_counts_once(pipe: Pipe, declared: Settings, lake: Lake) -> None:
+    """Within a batch, over its slices, in the next batch, and after a restart of the pipeline."""
+    messages = [
+        [metric(10 * n + i) | ({"from": "w1", "seq": n} if i == 0 else {}) for i in range(3)] for n in range(1, 6)
+    ]
+    append(declared, names.METRICS, [messages[0], messages[0], *messages[1:4]])
+    pipe()
+    append(declared, names.METRICS, [messages[3], messages[4]])
+    pipe()
+    append(declared, names.METRICS, [messages[4]])
+    pipe()
+    assert query(lake, "raw_metrics", "SELECT count(*), count(DISTINCT jid) FROM {t}") == [(15, 15)]
+    assert query(lake, "metrics_day", "SELECT sum(count) FROM {t}") == [(15,)]
+
+
+def test_a_stream_made_anew_is_read_from_its_start(pipe: Pipe, declared: Settings, lake: Lake) -> None:
+    append(declared, names.METRICS, [metric(n) for n in range(50)])
+    pipe()
+    streams.recreate(declared)
+    append(declared, names.METRICS, [metric(n) for n in range(100, 120)])
+    pipe()
+    rows = query(lake, "raw_metrics", "SELECT epoch, count(*), count(DISTINCT jid) FROM {t} GROUP BY 1 ORDER BY 1")
+    assert rows == [(0, 50, 50), (1, 20, 20)]
+    assert query(lake, "metrics_hour", "SELECT sum(count) FROM {t}") == [(70,)]
+
+
+def test_the_lake_has_one_writer(lake: Lake) -> None:
+    from amqpjobs.pipeline.lake import LakeBusy
+
+    with lake.writing(), pytest.raises(LakeBusy, match=r"is written by process [0-9]+"), Lake(lake.folder).writing():
+        pass

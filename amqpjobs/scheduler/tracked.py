@@ -1,0 +1,166 @@
+"""Leading the tracked jobs: what time changes of them is said by one process, exactly when it is due.
+
+A job's first time, its next try, its timeout, the silence of its worker, its expiry: each is an instant that the view
+knows. The leader sleeps until the earliest and appends a `tick` for each job then; whether the time has come is for the
+fold to say, under the current term. So a sign of life that landed before the tick counts, and a deposed leader's ticks
+do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from amqpjobs.clock import Clock
+from amqpjobs.model import control, names, text
+from amqpjobs.model.pending import Claim
+from amqpjobs.scheduler.election import RETRY, Election
+from amqpjobs.scheduler.reign import BATCH, FOLD_TIMEOUT, LONGEST_WAIT, Deposed
+from amqpjobs.service import Service
+from amqpjobs.streams.append import Appender
+from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.follow import Follower
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.tracked_view import TrackedView
+
+log = logging.getLogger("amqpjobs.scheduler")
+T = TypeVar("T")
+
+
+class TrackedLeader(Service):
+    """Follows `job_events` always, and leads it while this process is elected."""
+
+    def __init__(
+        self, link: Link, reading: Link, election: Election, clock: Clock, *, folder: Path, identity: str
+    ) -> None:
+        super().__init__(f"leader of {names.EVENTS}")
+        self.view = TrackedView(folder)
+        self.follower = Follower(reading, self.view, names.EVENTS, clock=clock)
+        self.leading = False
+        self._link, self._election, self._clock, self._identity = link, election, clock, identity
+
+    async def run(self) -> None:
+        """Elected: lead. What ends by an error is tried again with a new term."""
+        while True:
+            await self._election.held.wait()
+            reigning = asyncio.ensure_future(self._reign())
+            lost = asyncio.ensure_future(self._election.lost())
+            try:
+                await asyncio.wait({reigning, lost}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (reigning, lost):
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+
+    async def close(self) -> None:
+        """Stop for good; safe to repeat."""
+        await self.stop()
+        await self.follower.stop()
+        self.view.close()
+
+    async def _reign(self) -> None:
+        while True:
+            appender = Appender(self._link, names.EVENTS, clock=self._clock)
+            try:
+                await TrackedReign(self, appender, self._clock, identity=self._identity).lead()
+            except (BrokerError, Deposed, TimeoutError) as error:
+                log.warning("%s: %s: %s; trying again", self.name, type(error).__name__, error)
+            finally:
+                self.leading = False
+                await appender.close()
+            await self._clock.sleep(RETRY)
+
+
+class TrackedReign:
+    """One try at leading; `lead` ends by an exception or by cancellation."""
+
+    def __init__(self, leader: TrackedLeader, appender: Appender, clock: Clock, *, identity: str) -> None:
+        self._leader, self._appender, self._clock, self._identity = leader, appender, clock, identity
+        self._view, self._follower = leader.view, leader.follower
+        self._renewals = self._view.renewals
+        self._term = Claim(0, appender.source)
+        self._epoch = ""
+        self._wake = asyncio.Event()
+
+    async def lead(self) -> None:
+        """Win a term and serve it. Raises Deposed, TimeoutError (our appends do not come back) or BrokerError."""
+        await self._follower.wait_caught_up()
+        self._follower.on_fold.append(self._wake.set)
+        try:
+            await self._win()
+            self._leader.leading = True
+            while True:
+                self._wake.clear()
+                if not await self._step():
+                    await self._sleep()
+        finally:
+            self._follower.on_fold.remove(self._wake.set)
+
+    async def _win(self) -> None:
+        """As in the delayed sets: a term is ours once it is current in our own fold."""
+        stand = await self._follower.query(self._view.store.stand)
+        if stand.epoch is None:
+            await self._append([control.write_epoch(secrets.token_hex(8), at=self._clock.wall())])
+            stand = await self._follower.query(self._view.store.stand)
+        assert stand.epoch is not None, "an epoch was folded"
+        self._epoch = stand.epoch
+        while True:
+            n = max(int(self._clock.wall() * 1000), stand.term.n + 1 if stand.term else 1)
+            await self._append([control.write_term(self._epoch, n, by=self._identity, at=self._clock.wall())])
+            self._term = Claim(n, self._appender.source)
+            stand = await self._follower.query(self._view.store.stand)
+            if stand.term == self._term:
+                log.info("leading %s in term %d", names.EVENTS, n)
+                return
+            if stand.term is None or stand.epoch != self._epoch:
+                raise Deposed(f"{names.EVENTS} was made anew")
+
+    async def _step(self) -> bool:
+        """Say what is due now; False when nothing is."""
+        now = self._clock.wall()
+        due = await self._mine(lambda: self._view.store.due(now, BATCH))
+        if due:
+            head = {"type": "tick", "epoch": self._epoch, "n": self._term.n, "at": now}
+            await self._append([{**head, "job": job} for job in due])
+        return bool(due)
+
+    async def _sleep(self) -> None:
+        """Until time next changes a job, or anything was folded."""
+        wake = await self._mine(self._view.store.next_wake)
+        wait = LONGEST_WAIT if wake is None else min(LONGEST_WAIT, max(0.0, wake - self._clock.wall()))
+        timer = asyncio.ensure_future(self._clock.sleep(wait))
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            woken.cancel()
+
+    async def _mine(self, question: Callable[[], T]) -> T:
+        """Ask the view, in the same breath as whether the term is still ours."""
+
+        def ask() -> tuple[Claim | None, T]:
+            return self._view.store.stand().term, question()
+
+        term, answer = await self._follower.query(ask)
+        if term != self._term:
+            raise Deposed(f"{names.EVENTS}: term {term} took over from {self._term}")
+        return answer
+
+    async def _append(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Append and wait until our own fold has it."""
+        await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
+        source, seq = self._appender.source, self._appender.seq
+
+        def folded() -> bool | None:
+            if self._view.renewals != self._renewals:
+                raise Deposed(f"{names.EVENTS} was made anew")
+            return self._view.store.last_seq(source) >= seq or None
+
+        await self._follower.wait(folded, timeout=FOLD_TIMEOUT)

@@ -20,6 +20,7 @@ from amqpjobs.scheduler.recurring import Declarer, Ticker
 from amqpjobs.scheduler.reign import Deposed, Reign
 from amqpjobs.scheduler.rejected import Rejected
 from amqpjobs.scheduler.release import Releaser
+from amqpjobs.scheduler.tracked import TrackedLeader
 from amqpjobs.scheduler.unrouted import Unrouted
 from amqpjobs.service import Service, first_failure
 from amqpjobs.settings import Settings, age_seconds
@@ -95,6 +96,7 @@ class Scheduler:
         self.declarer = Declarer(self.link, self.controls, self.election, clock, wanted)
         self.rejected = Rejected(self.link, self.election, clock, timeout=settings.publish_timeout)
         self.leaders: list[StreamLeader] = []
+        self.tracked: TrackedLeader | None = None
         self._folder: state.StateFolder | None = None
 
     @property
@@ -119,6 +121,11 @@ class Scheduler:
             for leader in self.leaders:
                 await leader.follower.start()
                 await leader.start()
+            self.tracked = TrackedLeader(
+                self.link, self.reading, self.election, self.clock, folder=self._folder.path, identity=self.identity
+            )
+            await self.tracked.follower.start()
+            await self.tracked.start()
             await self.controls.start()
             await self.declarer.start()
             await self.unrouted.start()
@@ -141,6 +148,9 @@ class Scheduler:
             await leader.follower.stop()
             leader.view.close()
         self.leaders = []
+        tracked, self.tracked = self.tracked, None
+        if tracked is not None:
+            await tracked.close()
         await self.reading.stop()
         await self.link.stop()
         folder, self._folder = self._folder, None
@@ -150,8 +160,11 @@ class Scheduler:
     async def failure(self) -> str:
         """Wait until a service of this process ends by itself; which, and why."""
         followers = [leader.follower for leader in self.leaders]
+        leaders: list[Service] = [*self.leaders]
+        if self.tracked is not None:
+            leaders += [self.tracked, self.tracked.follower]
         keeping = [self.controls, self.controls.follower, self.declarer, self.unrouted, self.rejected]
-        return await first_failure([self.link, self.reading, self.election, *keeping, *self.leaders, *followers])
+        return await first_failure([self.link, self.reading, self.election, *keeping, *leaders, *followers])
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
         view = DelayedView(folder.path, stream, keep_old=True)

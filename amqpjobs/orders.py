@@ -52,6 +52,10 @@ class Orders:
         await self._record("resume", queue)
         await self._say(entry)
 
+    async def clear(self, queue: str) -> None:
+        """Put on record that what waits in a queue is about to be thrown away; the caller does it."""
+        await self._record("clear", _queue(queue))
+
     async def quiet(self, process: str) -> None:
         """A process (nonce, `hostname:pid:tag`, or `*` for all that run now) takes no more jobs."""
         entry = controls.write_order("quiet", _name(process), by=self._by, at=self._clock.wall())

@@ -1,8 +1,9 @@
 """What ran, counted: a pure fold of `job_metrics` messages into sums that merge.
 
-Minutes by class and queue, and totals by UTC day. Sums are integers (microseconds), so that folding in any grouping
-gives the same figures. A message of ours that came twice (its confirm was lost, so it was appended again) counts
-once, by `from` and `seq`; what cannot be read is counted as such and never silently left out.
+Minutes by class and queue, totals by UTC day, and how run and wait times spread, by class and minute. Sums are integers
+(microseconds), so that folding in any grouping gives the same figures. A message of ours that came twice (its confirm
+was lost, so it was appended again) counts once, by `from` and `seq`; what cannot be read is counted as such and never
+silently left out.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from amqpjobs.model import reading
+from amqpjobs.model import histogram, reading
+from amqpjobs.model.histogram import Histogram
 from amqpjobs.model.messages import JobMetric, Unreadable
 
 MINUTE = 60
+HOUR = 3600
 DAY = 86_400
 LONGEST_MS = 30 * DAY * 1000.0
 """Longer durations are held at this (30 days): a nonsense figure must not overflow a sum."""
 LONGEST_NAME = 255
 """Characters kept of a class or queue."""
+MOST_OUTCOMES = 200_000
+"""Runs that are remembered one by one."""
 LAST_INSTANT = 253_402_300_800
 """The year 10000: a metric before 1970 or after this has no day to be counted on and is unreadable."""
 
@@ -58,6 +63,71 @@ class Sums:
         self.wait_max_us = max(self.wait_max_us, other.wait_max_us)
 
 
+class Slot(NamedTuple):
+    """One class in one span of time: `size` seconds (MINUTE or HOUR) from `start` (seconds since 1970)."""
+
+    size: int
+    start: int
+    cls: str
+
+
+@dataclass(slots=True)
+class Spread:
+    """What ran in a slot, and how its run and wait times (microseconds) spread."""
+
+    count: int = 0
+    failed: int = 0
+    timed: int = 0
+    run_us: int = 0
+    run: Histogram = field(default_factory=dict)
+    wait: Histogram = field(default_factory=dict)
+
+    def add(self, other: Spread) -> None:
+        """Take in what another counted."""
+        self.count += other.count
+        self.failed += other.failed
+        self.timed += other.timed
+        self.run_us += other.run_us
+        histogram.merge(self.run, other.run)
+        histogram.merge(self.wait, other.wait)
+
+    def take(self, sums: Sums) -> None:
+        """Count one run."""
+        self.count += sums.count
+        self.failed += sums.failed
+        self.timed += sums.timed
+        self.run_us += sums.run_us
+        if sums.timed:
+            index = histogram.bucket(sums.run_us)
+            self.run[index] = self.run.get(index, 0) + 1
+        if sums.waited:
+            index = histogram.bucket(sums.wait_us)
+            self.wait[index] = self.wait.get(index, 0) + 1
+
+
+class Outcome(NamedTuple):
+    """One run of a job that told its jid, as its worker reported it. Times in microseconds, None when not told."""
+
+    at: float
+    jid: str
+    cls: str
+    queue: str
+    status: str
+    run_us: int | None
+    wait_us: int | None
+    attempt: int | None
+    worker: str
+    error_class: str
+    version: str
+
+
+class Version(NamedTuple):
+    """A class as one version of the code."""
+
+    cls: str
+    version: str
+
+
 class Wait(NamedTuple):
     """How long the latest job of a queue that told it had waited. Ordered by when it ran."""
 
@@ -72,6 +142,12 @@ class Tally:
     minutes: dict[Key, Sums] = field(default_factory=dict)
     days: dict[int, Sums] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
+    spreads: dict[Slot, Spread] = field(default_factory=dict)
+    """By the minute; `hourly` adds them up."""
+    versions: dict[Version, float] = field(default_factory=dict)
+    """When each version was first seen to run a class."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """In the order of the stream; the newest MOST_OUTCOMES."""
     seqs: dict[str, int] = field(default_factory=dict)
     unreadable: int = 0
     repeated: int = 0
@@ -85,11 +161,24 @@ class Tally:
             self.days.setdefault(day, Sums()).add(sums)
         for queue, wait in later.waits.items():
             self.waits[queue] = max(wait, self.waits.get(queue, wait))
+        for slot, spread in later.spreads.items():
+            self.spreads.setdefault(slot, Spread()).add(spread)
+        for version, at in later.versions.items():
+            self.versions[version] = min(at, self.versions.get(version, at))
+        self.outcomes = [*self.outcomes, *later.outcomes][-MOST_OUTCOMES:]
         self.seqs.update(later.seqs)
         self.unreadable += later.unreadable
         self.repeated += later.repeated
         told = [at for at in (self.earliest, later.earliest) if at is not None]
         self.earliest = min(told, default=None)
+
+
+def hourly(spreads: Mapping[Slot, Spread]) -> dict[Slot, Spread]:
+    """The same by the hour: a long time is told from few slots."""
+    hours: dict[Slot, Spread] = {}
+    for slot, spread in spreads.items():
+        hours.setdefault(Slot(HOUR, slot.start // HOUR * HOUR, slot.cls), Spread()).add(spread)
+    return hours
 
 
 def tally(bodies: Iterable[bytes], seqs: Mapping[str, int]) -> Tally:
@@ -135,17 +224,31 @@ def _count(result: Tally, value: Any) -> None:
     if isinstance(metric, Unreadable) or not 0 <= metric.timestamp < LAST_INSTANT:
         result.unreadable += 1
         return
+    if metric.jid:
+        result.outcomes.append(_outcome(metric))
     if metric.status not in ("success", "failed"):
         return  # taken from its queue and not run: neither processed nor failed
     sums = _sums(metric)
-    queue = _name(metric.queue)
+    queue, cls = _name(metric.queue), _name(metric.job_class)
     minute = int(metric.timestamp // MINUTE)
-    result.minutes.setdefault(Key(minute, _name(metric.job_class), queue), Sums()).add(sums)
+    result.minutes.setdefault(Key(minute, cls, queue), Sums()).add(sums)
+    result.spreads.setdefault(Slot(MINUTE, minute * MINUTE, cls), Spread()).take(sums)
+    if metric.code_version:
+        version = Version(cls, _name(metric.code_version))
+        result.versions[version] = min(metric.timestamp, result.versions.get(version, metric.timestamp))
     result.days.setdefault(int(metric.timestamp // DAY), Sums()).add(sums)
     if sums.waited:
         wait = Wait(metric.timestamp, sums.wait_us)
         result.waits[queue] = max(wait, result.waits.get(queue, wait))
     result.earliest = metric.timestamp if result.earliest is None else min(result.earliest, metric.timestamp)
+
+
+def _outcome(metric: JobMetric) -> Outcome:
+    names = map(_name, (metric.worker_identity, metric.error_class or "", metric.code_version or ""))
+    return Outcome(
+        metric.timestamp, _name(metric.jid or ""), _name(metric.job_class), _name(metric.queue), metric.status,
+        _micros(metric.duration_ms), _micros(metric.wait_ms), metric.attempt, *names,
+    )  # fmt: skip
 
 
 def _sums(metric: JobMetric) -> Sums:

@@ -70,6 +70,17 @@ class Action(NamedTuple):
         return self.jobs - self.done - self.not_found - self.conflict
 
 
+class Touch(NamedTuple):
+    """One order for one job; `verdict` None: not known, or an order that has none."""
+
+    at: float
+    op: str
+    place: str
+    by: str
+    via: str
+    verdict: str | None
+
+
 class Deletion(NamedTuple):
     """An entry that was deleted: by which command, from which stream of which epoch."""
 
@@ -157,6 +168,14 @@ class AuditStore:
             (action, limit),
         )
         return [(jid, verdict) for jid, verdict in rows]
+
+    def touching(self, jid: str, limit: int) -> list[Touch]:
+        """What was ordered for one job, the last of it in order of time, and what became of it."""
+        asked = (
+            "SELECT at, op, place, by, via, verdict FROM jobs JOIN actions USING (number) WHERE jid=?"
+            " ORDER BY row DESC LIMIT ?"
+        )
+        return [Touch(*row) for row in self._db.execute(asked, (jid, limit))][::-1]
 
     def deletion(self, jid: str, entry: str | None = None, stream: str | None = None) -> Deletion | None:
         """The last deletion of a job that was done and not undone."""

@@ -110,6 +110,12 @@ class Listing:
         queues = self._store.db.execute("SELECT DISTINCT queue FROM counts LIMIT ?", (limit,)).fetchall()
         return [cls for (cls,) in found], sorted(queue for (queue,) in queues)
 
+    def of_jid(self, jid: str, limit: int) -> list[Row]:
+        """The entries of a jid, the newest first."""
+        self._store.flush()
+        asked = "SELECT number FROM entries WHERE jid=? ORDER BY number DESC LIMIT ?"
+        return rows(self._store.db, [number for (number,) in self._store.db.execute(asked, (jid, limit))])
+
     def _candidates(self, search: Search) -> list[int] | None:
         """The numbers of what may match by text and tag, the newest first, one too many at most; None: all."""
         q = search.q.strip()

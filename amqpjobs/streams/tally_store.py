@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import names, tally
+from amqpjobs.model import names, tally, text
+from amqpjobs.model.tally import MOST_OUTCOMES, Outcome, Spread
 from amqpjobs.streams.follow import Message
 
-VERSION = 1
+VERSION = 2
 """Of the fold and the tables: another one rebuilds the file."""
 
 _TABLES = """
@@ -28,6 +29,16 @@ CREATE TABLE minutes (
   run_max_us INTEGER, waited INTEGER, wait_us INTEGER, wait_max_us INTEGER, PRIMARY KEY (minute, cls, queue)
 ) WITHOUT ROWID;
 CREATE TABLE days (day INTEGER PRIMARY KEY, count INTEGER NOT NULL, failed INTEGER NOT NULL);
+CREATE TABLE spreads (
+  size INTEGER, start INTEGER, cls TEXT, count INTEGER, failed INTEGER, timed INTEGER, run_us INTEGER,
+  run BLOB NOT NULL, wait BLOB NOT NULL, PRIMARY KEY (size, start, cls)
+) WITHOUT ROWID;
+CREATE TABLE versions (cls TEXT, version TEXT, at REAL NOT NULL, PRIMARY KEY (cls, version)) WITHOUT ROWID;
+CREATE TABLE outcomes (
+  row INTEGER PRIMARY KEY, at REAL, jid TEXT, cls TEXT, queue TEXT, status TEXT, run_us INTEGER, wait_us INTEGER,
+  attempt INTEGER, worker TEXT, error_class TEXT, version TEXT
+);
+CREATE INDEX outcomes_jid ON outcomes (jid);
 CREATE TABLE waits (queue TEXT PRIMARY KEY, at REAL NOT NULL, wait_us INTEGER NOT NULL) WITHOUT ROWID;
 """
 
@@ -42,6 +53,16 @@ _ADD_DAY = """
 INSERT INTO days VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET count = count + excluded.count, failed = failed + excluded.failed
 """
+_FIRST_SEEN = """
+INSERT INTO versions VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET at = min(at, excluded.at)
+"""
+_SPREAD = "SELECT count, failed, timed, run_us, run, wait FROM spreads WHERE (size, start, cls) = (?, ?, ?)"
+FINE = 6 * 3600.0
+"""Seconds for which spreads are kept by the minute."""
+MOST_VERSIONS = 200
+_ADD_OUTCOME = f"""
+INSERT INTO outcomes ({", ".join(Outcome._fields)}) VALUES ({", ".join("?" * len(Outcome._fields))})
+"""  # noqa: S608 (constants only)
 _NEWEST_WAIT = """
 INSERT INTO waits VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET at = excluded.at, wait_us = excluded.wait_us
@@ -116,7 +137,7 @@ class TallyStore:
     def renew(self) -> None:
         """The stream was made anew: what it held is no longer to be had, so the record begins again and says so."""
         with self._transaction():
-            for table in ("meta", "seqs", "minutes", "days", "waits"):
+            for table in ("meta", "seqs", "minutes", "days", "waits", "spreads", "versions", "outcomes"):
                 self._db.execute(f"DELETE FROM {table}")  # noqa: S608 (names from this line)
             now = self._clock.wall()
             self._set({"version": VERSION, "began": now - self._window, "renewed_at": now})
@@ -159,6 +180,33 @@ class TallyStore:
         rows = self._db.execute("SELECT queue, at, wait_us FROM waits")
         return {queue: LatestWait(at, wait_us / 1e6) for queue, at, wait_us in rows}
 
+    def spreads(self, size: int, since: float, cls: str | None = None) -> Iterator[tuple[int, str, Spread]]:
+        """Slots of `size` seconds that end after the instant `since`, of all classes or one, by start: start, class."""
+        one = "" if cls is None else "AND cls = ? "
+        rows = self._db.execute(
+            "SELECT start, cls, count, failed, timed, run_us, run, wait FROM spreads "  # noqa: S608 (constants only)
+            f"WHERE size = ? AND start > ? {one}ORDER BY start",
+            (size, since - size, *(() if cls is None else (cls,))),
+        )
+        for start, name, *fields in rows:
+            yield start, name, _spread(fields)
+
+    def versions(self, cls: str, since: float) -> list[tuple[float, str]]:
+        """The versions of a class that were first seen after the instant `since`, in order of time."""
+        asked = "SELECT at, version FROM versions WHERE cls = ? AND at >= ? ORDER BY at DESC LIMIT ?"
+        return sorted(self._db.execute(asked, (cls, since, MOST_VERSIONS)).fetchall())
+
+    def outcomes(self, jid: str, limit: int) -> list[Outcome]:
+        """The last runs of a job among those that are remembered, in the order of the stream."""
+        asked = f"SELECT {', '.join(Outcome._fields)} FROM outcomes WHERE jid = ? ORDER BY row DESC LIMIT ?"  # noqa: S608
+        return [Outcome(*row) for row in self._db.execute(asked, (jid, limit))][::-1]
+
+    def classes(self, queue: str, since: float) -> list[tuple[str, int, int]]:
+        """The classes that ran from a queue since the minute of the instant `since`: name, runs, failed runs."""
+        which = "WHERE queue = ? AND minute >= ? GROUP BY 1 ORDER BY 2 DESC"
+        asked = f"SELECT cls, sum(count), sum(failed) FROM minutes {which}"  # noqa: S608 (constants only)
+        return self._db.execute(asked, (queue, int(since // tally.MINUTE))).fetchall()
+
     def unreadable(self) -> int:
         """How many messages or entries were no metrics."""
         return int(self._meta("unreadable") or 0)
@@ -172,9 +220,13 @@ class TallyStore:
         return self._instant("renewed_at")
 
     def forget(self, before: float) -> None:
-        """Drop the minutes before the instant `before`; the days stay."""
+        """Drop the minutes before the instant `before`, and spreads by the minute sooner; the days stay."""
+        now = self._clock.wall()
         with self._transaction():
             self._db.execute("DELETE FROM minutes WHERE minute < ?", (int(before // tally.MINUTE),))
+            for size, until in ((tally.MINUTE, now - FINE - tally.HOUR), (tally.HOUR, before)):
+                self._db.execute("DELETE FROM spreads WHERE size = ? AND start < ?", (size, until - size))
+            self._db.execute("DELETE FROM versions WHERE at < ?", (now - 400 * tally.DAY,))
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -206,12 +258,25 @@ class TallyStore:
         self._db.executemany(_ADD_MINUTE, [(*key, *_columns(sums)) for key, sums in added.minutes.items()])
         self._db.executemany(_ADD_DAY, [(day, sums.count, sums.failed) for day, sums in added.days.items()])
         self._db.executemany(_NEWEST_WAIT, [(queue, *wait) for queue, wait in added.waits.items()])
+        self._db.executemany(_ADD_OUTCOME, added.outcomes[-MOST_OUTCOMES:])
+        self._db.execute("DELETE FROM outcomes WHERE row <= (SELECT max(row) FROM outcomes) - ?", (MOST_OUTCOMES,))
+        self._add_spreads(tally.hourly(added.spreads) | added.spreads)
+        self._db.executemany(_FIRST_SEEN, [(*version, at) for version, at in added.versions.items()])
         self._db.executemany("INSERT OR REPLACE INTO seqs VALUES (?, ?)", list(added.seqs.items()))
         if added.unreadable:
             self._set({"unreadable": self.unreadable() + added.unreadable})
         earliest = self._meta("earliest")
         if added.earliest is not None and (earliest is None or added.earliest < earliest):
             self._set({"earliest": added.earliest})
+
+    def _add_spreads(self, spreads: Mapping[tally.Slot, Spread]) -> None:
+        for slot, added in spreads.items():
+            row = self._db.execute(_SPREAD, slot).fetchone()
+            if row is not None:
+                added.add(_spread(row))
+            packed = (text.dump(list(each.items())) for each in (added.run, added.wait))
+            values = (*slot, added.count, added.failed, added.timed, added.run_us, *packed)
+            self._db.execute("INSERT OR REPLACE INTO spreads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _meta(self, name: str) -> Any:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
@@ -242,6 +307,11 @@ class _Seqs(Mapping[str, int]):
 
     def __len__(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM seqs").fetchone()[0])
+
+
+def _spread(row: Sequence[Any]) -> Spread:
+    count, failed, timed, run_us, run, wait = row
+    return Spread(count, failed, timed, run_us, dict(text.parse(run)), dict(text.parse(wait)))
 
 
 def _columns(sums: tally.Sums) -> tuple[int, ...]:

@@ -181,6 +181,15 @@ class DelayedView:
         """When the next unclaimed entry is due; None when none waits for a time, or while a long log is loaded."""
         return self.store.next_due() if self.store.has_index("entries_free") else None
 
+    def of_jid(self, jid: str, limit: int = 100) -> list[Row]:
+        """The entries of a jid, newest first, without what is long of them."""
+        return self._listing.of_jid(jid, limit)
+
+    def body(self, entry: str) -> bytes | None:
+        """The whole of one entry as it came; None when it is not pending."""
+        found = self.store.get(entry)
+        return None if found is None else found.raw
+
     def index_some(self) -> bool:
         """One small step of the search index; whether there is more to do."""
         return self._index is not None and self._index.step()

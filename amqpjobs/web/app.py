@@ -7,16 +7,36 @@ from collections.abc import AsyncIterator, Iterable
 
 from fastapi import FastAPI
 
+from amqpjobs.client import Client
 from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.state import StateFolder
-from amqpjobs.web import acting, api, lists, login, pages, problems, recurring
+from amqpjobs.web import (
+    acting,
+    api,
+    class_pages,
+    enqueueing,
+    job_page,
+    lists,
+    login,
+    pages,
+    problems,
+    process_pages,
+    prometheus,
+    queue_pages,
+    recurring,
+)
 from amqpjobs.web.access import Access
 from amqpjobs.web.auth import Guard
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.prefix import Prefix
 from amqpjobs.web.views import Views
+
+_MODULES = (
+    api, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
+    pages, lists, login,
+)  # fmt: skip
 
 
 def create_app(
@@ -33,25 +53,23 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         views = Views(settings, clock, folder or state.hold(settings, "web"))
         pulse = Pulse(views, app.state.renderer.sections, clock)
-        app.state.views, app.state.pulse = views, pulse
+        app.state.views, app.state.pulse, app.state.clock = views, pulse, clock
+        app.state.client = Client(settings, clock=clock)
         try:
             await views.start()
             await pulse.start()
             yield
         finally:
+            await app.state.client.close()
             await pulse.stop()
             await views.stop()
             views.close()
 
     app = FastAPI(title="amqpjobs", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.renderer = pages.Renderer()
+    app.state.renderer = pages.Renderer(settings.web_root_path)
     app.state.access = Access.of(settings, clock)
-    app.include_router(api.router)
-    app.include_router(acting.router)
-    app.include_router(pages.router)
-    app.include_router(lists.router)
-    app.include_router(recurring.router)
-    app.include_router(login.router)
+    for module in _MODULES:
+        app.include_router(module.router)
     problems.install(app)
     app.add_middleware(Guard, access=app.state.access, hosts=tuple(hosts))
     if settings.web_root_path:

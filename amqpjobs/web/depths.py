@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Set
 
 from amqpjobs.clock import Clock
@@ -23,6 +24,31 @@ PATIENCE = 5.0
 """Seconds after which an answer is given up: a connection that hangs must not freeze the figures for good."""
 
 
+KEPT = 3600.0
+"""Seconds that depths are remembered, and EACH how far apart they are."""
+EACH = 10.0
+
+
+class History:
+    """How full each queue was, for the last hour that this process has watched."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[tuple[float, int]]] = {}
+
+    def note(self, at: float, queues: Mapping[str, QueueState]) -> None:
+        """Remember the depths at `at` (seconds since 1970), unless the last ones were noted just before."""
+        for name, state in queues.items():
+            points = self._queues.setdefault(name, deque(maxlen=int(KEPT / EACH)))
+            if not points or at - points[-1][0] >= EACH or at < points[-1][0]:
+                points.append((at, state.ready))
+        for name in [name for name, points in self._queues.items() if at - points[-1][0] > KEPT]:
+            del self._queues[name]
+
+    def of(self, queue: str) -> list[tuple[float, int]]:
+        """When, and how many were ready; the oldest first."""
+        return list(self._queues.get(queue, ()))
+
+
 class Depths(Service):
     """What the broker last said. `known` gives the names to ask for where the broker cannot list its queues."""
 
@@ -35,6 +61,7 @@ class Depths(Service):
         self.at: float | None = None
         """When it last answered (seconds since 1970)."""
         self._link, self._settings, self._clock, self._known = link, settings, clock, known
+        self.history = History()
         self._ensured_on: Connection | None = None
 
     async def run(self) -> None:
@@ -57,3 +84,4 @@ class Depths(Service):
         leadership = await connection.passive(names.LEADER_QUEUE)
         self.leader = leadership is not None and leadership.consumers > 0
         self.at = self._clock.wall()
+        self.history.note(self.at, self.queues)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from amqpjobs.action import Action, Order, Record, Set
 from amqpjobs.actions import Actions
 from amqpjobs.clock import Clock
 from amqpjobs.model.protocol import Target
-from amqpjobs.model.recurring import Schedule
-from amqpjobs.orders import Orders, RecurringOp
+from amqpjobs.orders import Orders
 from amqpjobs.settings import Settings
+from amqpjobs.streams import emptying
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.marks import Where
 
@@ -45,14 +46,23 @@ class Desk:
         await self._link.start()
         return [await self._wait(each) for each in await self._actions.undo(action, by=by, via=via)]
 
-    async def recurring(self, op: RecurringOp, schedule: Schedule, *, by: str) -> None:
-        """Give an order for a recurring job. Raises BrokerError."""
+    @contextlib.asynccontextmanager
+    async def orders(self, by: str, via: str) -> AsyncIterator[Orders]:
+        """To give orders with: what is given in the block is put on record as ordered by `by`."""
         await self._link.start()
-        orders = Orders(self._link, by=by, via="web", clock=self._clock)
+        orders = Orders(self._link, by=by, via=via, clock=self._clock)
         try:
-            await orders.recurring(op, schedule)
+            yield orders
         finally:
             await orders.close()
+
+    async def empty(self, queue: str, *, by: str, via: str) -> int:
+        """Throw away what waits in a queue; how many jobs that were. Raises BrokerError."""
+        await self._link.start()
+        connection = await self._link.connection(PATIENCE)
+        async with self.orders(by, via) as orders:
+            await orders.clear(queue)
+        return await emptying.empty(connection, queue, PATIENCE)
 
     def handle(self, action: str) -> Action | None:
         """An action of this process that is under way, or was lately."""

@@ -44,7 +44,8 @@ class Frame(NamedTuple):
 class Renderer:
     """Fills the templates. Everything that is not a template's own text is escaped."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = "") -> None:
+        self._root = root
         self._templates = Environment(
             loader=FileSystemLoader(templates_folder()),
             autoescape=True,
@@ -58,7 +59,8 @@ class Renderer:
 
     def sections(self, snapshot: Status) -> Sections:
         """Each part of the dashboard that changes by itself: the same for every visitor, so there is no form in it."""
-        return {name: self._templates.get_template(f"parts/{name}.html").render(_names(snapshot)) for name in SECTIONS}
+        known = {**_names(snapshot), "root": self._root}
+        return {name: self._templates.get_template(f"parts/{name}.html").render(known) for name in SECTIONS}
 
     def dashboard(self, snapshot: Status, frame: Frame) -> str:
         """The whole page."""
@@ -109,7 +111,7 @@ async def dashboard(request: Request) -> Response:
     return HTMLResponse(page, headers={"Vary": "Accept"})
 
 
-@router.get("/job-queues/events")
+@router.get("/events")
 async def events(request: Request) -> Response:
     """The dashboard's changes as they come."""
     pulse: Pulse = request.app.state.pulse

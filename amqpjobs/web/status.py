@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from amqpjobs.model.messages import RunningJob
 from amqpjobs.model.processes import Process
 from amqpjobs.web import diagnosis
 from amqpjobs.web.throughput import Bar, Rate
@@ -58,6 +59,7 @@ class QueueLine:
     failed: int = 0
     mean_run: float | None = None
     latest_wait: float | None = None
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class ProcessLine:
     fresh: bool
     state: str
     """What it said of itself: `running`, `quiet`, `stopping`."""
+    order_name: str = ""
+    """What orders call it: the nonce, which names this very process, or else its identity."""
+    running: tuple[RunningJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +175,6 @@ def _line(process: Process, facts: Facts) -> ProcessLine:
         silent_for=silent_for,
         fresh=process.state(facts.listened) == "fresh",
         state=beat.state,
+        order_name=beat.nonce or beat.identity,
+        running=tuple(sorted(beat.running, key=lambda job: (job.started_at or 0.0, job.jid))),
     )

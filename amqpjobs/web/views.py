@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from amqpjobs.action import Record, Set
@@ -26,6 +27,7 @@ from amqpjobs.streams.views import DelayedView
 from amqpjobs.web.beats import Beats
 from amqpjobs.web.depths import Depths
 from amqpjobs.web.desk import PATIENCE, Desk
+from amqpjobs.web.measures import Measures
 from amqpjobs.web.status import Broker, Facts, Lag, QueueLine, Runs, Waiting
 
 T = TypeVar("T")
@@ -64,18 +66,19 @@ class Views:
     def __init__(self, settings: Settings, clock: Clock, folder: StateFolder) -> None:
         self.settings, self._clock, self._folder = settings, clock, folder
         self.link = Link(settings, "amqpjobs web", clock)
-        self._delayed = {stream: self._follow(stream) for stream in names.DELAYED}
-        self._tally = TallyStore(self._folder.path, clock, settings.metrics_window)
-        start = FromTime(self._tally.began)
-        self._metrics = Follower(self.link, self._tally, names.METRICS, clock=clock, start=start)
-        self._beats = Beats(self.link, settings, clock)
-        self._depths = Depths(self.link, settings, clock, self._known_queues)
+        self.delayed = {stream: self._follow(stream) for stream in names.DELAYED}
+        self.tally = TallyStore(self._folder.path, clock, settings.metrics_window)
+        start = FromTime(self.tally.began)
+        self.metrics = Follower(self.link, self.tally, names.METRICS, clock=clock, start=start)
+        self.beats = Beats(self.link, settings, clock)
+        self.depths = Depths(self.link, settings, clock, self._known_queues)
         store = AuditStore(self._folder.path)
-        self._record = Record(store, Follower(self.link, store, names.AUDIT, clock=clock))
-        self._controls = ControlsView()
-        self._controls_follower = Follower(self.link, self._controls, names.CONTROLS, clock=clock)
-        sets = {stream: Set(each.view, each.follower) for stream, each in self._delayed.items()}
-        self.desk = Desk(settings, sets, self._record, clock)
+        self.record = Record(store, Follower(self.link, store, names.AUDIT, clock=clock))
+        self.controls = ControlsView()
+        self.controls_follower = Follower(self.link, self.controls, names.CONTROLS, clock=clock)
+        sets = {stream: Set(each.view, each.follower) for stream, each in self.delayed.items()}
+        self.desk = Desk(settings, sets, self.record, clock)
+        self.measures = Measures(self.tally, self.metrics, clock)
         self._counts: _Counts | None = None
         self._was_up: bool | None = None
         self._since: float | None = None
@@ -87,9 +90,9 @@ class Views:
         return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=origin), self._clock)
 
     def _services(self) -> list[Link | Follower | Beats | Depths | Indexer]:
-        followers = [*self._followers(), self._record.follower, self._controls_follower]
-        indexers = [each.indexer for each in self._delayed.values()]
-        return [self.link, *followers, *indexers, self._beats, self._depths]
+        followers = [*self._followers(), self.record.follower, self.controls_follower]
+        indexers = [each.indexer for each in self.delayed.values()]
+        return [self.link, *followers, *indexers, self.beats, self.depths]
 
     async def start(self) -> None:
         """Begin to read; safe to repeat."""
@@ -104,33 +107,33 @@ class Views:
 
     def close(self) -> None:
         """Close the files and give the folder back."""
-        for each in self._delayed.values():
+        for each in self.delayed.values():
             each.view.close()
-        self._tally.close()
-        self._record.store.close()
+        self.tally.close()
+        self.record.store.close()
         self._folder.close()
 
     async def facts(self) -> Facts:
         """What is known now. Answers from the views alone, whatever the broker does."""
         now, steady = self._clock.wall(), self._clock.steady()
-        waiting = {stream: await each.follower.query(each.waiting) for stream, each in self._delayed.items()}
-        self._counts = counts = await self._metrics.query(lambda: self._count(now))
+        waiting = {stream: await each.follower.query(each.waiting) for stream, each in self.delayed.items()}
+        self._counts = counts = await self.metrics.query(lambda: self._count(now))
         return Facts(
             at=now,
             steady=steady,
-            listened=self._beats.now(),
+            listened=self.beats.now(),
             broker=self._broker(now),
-            leader=self._depths.leader,
+            leader=self.depths.leader,
             queues=self._queue_lines(counts),
-            processes=self._beats.present(),
+            processes=self.beats.present(),
             scheduled=waiting[names.SCHEDULED],
             retries=waiting[names.RETRIES],
             dead=waiting[names.DEAD],
             runs=counts.runs,
             lags=self._lags(steady),
-            remarks=self._depths.remarks,
-            lost=tuple(stream for stream, each in self._delayed.items() if each.view.lost_before is not None),
-            depths_at=self._depths.at,
+            remarks=self.depths.remarks,
+            lost=tuple(stream for stream, each in self.delayed.items() if each.view.lost_before is not None),
+            depths_at=self.depths.at,
         )
 
     async def page(self, stream: str, search: Search) -> Page:
@@ -138,52 +141,62 @@ class Views:
 
         Raises ValueError for a sort that there is none of, and for an `after` of another list.
         """
-        each = self._delayed[stream]
+        each = self.delayed[stream]
         if not search.sort:
             search = search._replace(sort="-at" if stream == names.DEAD else "due")
         return await each.follower.query(lambda: each.view.search(search))
 
     async def names(self, stream: str) -> tuple[list[str], list[str]]:
         """Some classes and queues of what waits in a delayed set, to choose from."""
-        each = self._delayed[stream]
+        each = self.delayed[stream]
         return await each.follower.query(lambda: each.view.names(MOST_QUEUES))
 
     async def audit(self, limit: int, offset: int) -> tuple[int, list[Action]]:
         """How many actions are on record, and one page of them, the newest first."""
-        store, follower = self._record
+        store, follower = self.record
         return await follower.query(lambda: (store.count(), store.page(limit, offset)))
 
     async def recurring(self) -> tuple[list[Line], list[Refused]]:
         """The recurring jobs, and the declarations that were refused lately."""
-        each = self._delayed[names.SCHEDULED]
+        each = self.delayed[names.SCHEDULED]
         last = await each.follower.query(each.view.store.ticks)
-        log = self._controls.log
+        log = self.controls.log
         return lines(log.controls.recurring, last, self._clock.wall()), list(log.refused)
 
     async def order_recurring(self, op: RecurringOp, name: str, *, by: str) -> bool:
         """Give an order for a recurring job and wait until it shows, but not for ever. False: there is none."""
-        known = self._controls.log.controls.recurring.get(name)
+        known = self.controls.log.controls.recurring.get(name)
         if known is None:
             return False
-        await self.desk.recurring(op, known.schedule, by=by)
+        async with self.desk.orders(by, "web") as orders:
+            await orders.recurring(op, known.schedule)
 
         def shows() -> bool | None:
-            now = self._controls.log.controls.recurring.get(name)
+            now = self.controls.log.controls.recurring.get(name)
             return op == "run" or now is None or now.paused == (op == "pause") or None
 
-        with contextlib.suppress(TimeoutError):
-            await self._controls_follower.wait(shows, timeout=PATIENCE)
+        await self.see(shows)
         return True
+
+    async def see(self, shows: Callable[[], bool | None]) -> None:
+        """Wait until the controls that this process has read show something, but not for ever."""
+        with contextlib.suppress(TimeoutError):
+            await self.controls_follower.wait(shows, timeout=PATIENCE)
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """The queues that are paused."""
+        return self.controls.log.controls.paused
 
     async def recorded(self, action: str) -> Action | None:
         """One action of the record."""
-        store, follower = self._record
+        store, follower = self.record
         return await follower.query(lambda: store.get(action))
 
     @property
     def counting(self) -> bool:
         """Whether finished jobs are counted as they are reported: not while the broker is away or a backlog is read."""
-        return self.link.state == "up" and self._metrics.caught_up
+        return self.link.state == "up" and self.metrics.caught_up
 
     def late(self) -> str | None:
         """Why this process cannot be relied on now, or None when it can."""
@@ -193,7 +206,7 @@ class Views:
         return f"still reading {', '.join(behind)}" if behind else None
 
     def _followers(self) -> list[Follower]:
-        return [self._metrics, *(each.follower for each in self._delayed.values())]
+        return [self.metrics, *(each.follower for each in self.delayed.values())]
 
     def _lags(self, steady: float) -> list[Lag]:
         if self.link.state != "up":
@@ -211,14 +224,14 @@ class Views:
         return Broker(
             address=redact(self.settings.url),
             up=up,
-            product=self._depths.product,
+            product=self.depths.product,
             since=self._since,
             error=None if up else self.link.last_error,
             blocked=self.link.blocked if up else None,
         )
 
     def _count(self, now: float) -> _Counts:
-        store = self._tally
+        store = self.tally
         if self._clock.steady() - self._pruned > HOUR:
             store.forget(now - self.settings.metrics_window)
             self._pruned = self._clock.steady()
@@ -228,23 +241,23 @@ class Views:
     def _known_queues(self) -> frozenset[str]:
         """Names to ask for: what workers take, what ran, what waits to be released."""
         named = {names.DEFAULT_QUEUE}
-        for process in self._beats.present():
+        for process in self.beats.present():
             named.update(process.beat.queues)
         if self._counts is not None:
             named.update(self._counts.queues, self._counts.waits)
-        named.update(self._depths.queues)
+        named.update(self.depths.queues)
         return frozenset(sorted(filter(names.is_queue_name, named))[:MOST_QUEUES])
 
     def _queue_lines(self, counts: _Counts) -> list[QueueLine]:
         served: dict[str, int] = {}
-        for process in self._beats.present():
+        for process in self.beats.present():
             for queue in set(process.beat.queues):
                 served[queue] = served.get(queue, 0) + 1
-        seen = {*self._depths.queues, *counts.queues, *served} & {*self._known_queues()}
+        seen = {*self.depths.queues, *counts.queues, *served} & {*self._known_queues()}
         return [self._line(name, served.get(name, 0), counts) for name in sorted(seen)]
 
     def _line(self, name: str, processes: int, counts: _Counts) -> QueueLine:
-        depth, runs, wait = self._depths.queues.get(name), counts.queues.get(name), counts.waits.get(name)
+        depth, runs, wait = self.depths.queues.get(name), counts.queues.get(name), counts.waits.get(name)
         return QueueLine(
             name=name,
             ready=depth.ready if depth else None,
@@ -254,6 +267,7 @@ class Views:
             failed=runs.failed if runs else 0,
             mean_run=runs.mean_run if runs else None,
             latest_wait=wait.wait if wait else None,
+            paused=name in self.paused,
         )
 
 

@@ -138,8 +138,9 @@ def messages(bodies: list[bytes], first: int = 0) -> list[Message]:
 
 def contents(store: TallyStore) -> list[Any]:
     db = store._db
-    tables = ("minutes", "days", "waits", "seqs", "meta")
-    return [sorted(db.execute(f"SELECT * FROM {table} WHERE 1").fetchall(), key=repr) for table in tables]
+    tables = ("minutes", "days", "waits", "seqs", "meta", "versions", "outcomes")
+    rows = [sorted(db.execute(f"SELECT * FROM {table} WHERE 1").fetchall(), key=repr) for table in tables]
+    return [*rows, *(list(store.spreads(size, 0)) for size in (tally.MINUTE, tally.HOUR))]
 
 
 @settings(deadline=None, max_examples=60)
@@ -204,6 +205,30 @@ def test_the_store_answers_what_the_page_asks(tmp_path: Path) -> None:
     store.forget(NOON - 60)
     assert "low" not in store.queues(0)
     assert store.total() == Counted(4, 1)
+    store.close()
+
+
+def test_the_store_tells_spreads_versions_and_runs_of_one_job(tmp_path: Path) -> None:
+    clock = SetClock(NOON + 7200)
+    store = TallyStore(tmp_path, clock, 86_400)
+    runs = [
+        metric(at=NOON + 30 * n, duration_ms=n, wait_ms=5, jid=f"j{n % 3}", code_version=f"v{n // 4}") for n in range(8)
+    ]
+    store.fold(messages([text.dump(runs[:5]), text.dump([*runs[5:], metric("cancelled", jid="j1")])]))
+    minutes = list(store.spreads(tally.MINUTE, NOON))
+    assert [(start, spread.count) for start, _, spread in minutes] == [(NOON + 60 * n, 2) for n in range(4)]
+    [(start, cls, hour)] = store.spreads(tally.HOUR, NOON)
+    assert (start, cls, hour.count, sum(hour.run.values()), sum(hour.wait.values())) == (NOON, "Send", 8, 8, 8)
+    assert list(store.spreads(tally.HOUR, NOON, "Sen")) == []
+    assert store.versions("Send", 0) == [(NOON, "v0"), (NOON + 120, "v1")]
+    assert [(run.status, run.run_us) for run in store.outcomes("j1", 10)] == [
+        ("success", 1000), ("success", 4000), ("success", 7000), ("cancelled", None),
+    ]  # fmt: skip
+    assert store.classes("default", NOON) == [("Send", 8, 0)]
+    clock.now += 9 * 3600
+    store.forget(NOON - 60)
+    assert list(store.spreads(tally.MINUTE, 0)) == []
+    assert len(list(store.spreads(tally.HOUR, 0))) == 1
     store.close()
 
 

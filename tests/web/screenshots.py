@@ -1,9 +1,14 @@
-"""`python -m tests.web.screenshots FOLDER`: the dashboard with plausible traffic, on a private broker, as pictures."""
+"""`python -m tests.web.screenshots FOLDER [SECONDS]`: every page of the dashboard with plausible traffic, as pictures.
+
+On a private broker, or in a virtual host of its own of the one that AMQPJOBS_TEST_URL names. The traffic flows SECONDS
+long (60) before the pictures are taken.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import tempfile
@@ -20,11 +25,16 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Outgoing, Publisher
+from tests.conftest import Broker, usual_management_url, with_credentials
 from tests.web import entries
 from tests.web.conftest import CHROMIUM, FLAGS, serving
 
 WIDTHS = (1440, 1024, 390)
 TRAFFIC_SECONDS = 60
+PAGES = (
+    "scheduled-jobs", "retries", "dead-jobs", "recurring", "audit", "job-metrics", "job-metrics/ResizeImageJob",
+    "worker-processes", "job-queues/default", "jobs/order-4711", "login", "api/docs",
+)  # fmt: skip
 CLASSES = {"SendEmailJob": ("mailers", 180), "ChargeCardJob": ("critical", 320), "ResizeImageJob": ("default", 1400)}
 
 RECURRING: list[dict[str, Any]] = [
@@ -54,10 +64,32 @@ class Traffic:
         await self.send("retries", [entries.retry(300 + 11 * n) for n in range(87)])
         for _ in range(3):
             await self.send("dead_jobs", entries.dead())
+        await self._one_life()
         at = time.time() - 86_400
         await self.send("controls", [entries.recurring(at=at, **each) for each in RECURRING])
         past = [self._metric(time.time() - 40 * 60 * self._random.random()) for _ in range(5000)]
         await self.send("job_metrics", past)
+
+    async def _one_life(self) -> None:
+        """A job that failed three times and died."""
+        now = time.time()
+        args = {
+            "order": 4711,
+            "amount": 123456789012345678901,
+            "lines": [{"sku": "A-1", "n": 2}, {"sku": "B-7", "n": 1}],
+        }
+        job = entries.job(
+            "ChargeCardJob", jid="order-4711", args=args, queue="critical", created_at=now - 900, tags=["vip"]
+        )
+        trace = 'File "shop/cards.py", line 81, in charge\n    return gateway.charge(amount)\nTimeoutError: 30 s'
+        failure = {"error_class": "TimeoutError", "error_message": "the gateway did not answer within 30 s"}
+        for attempt, ago in ((1, 880), (2, 500), (3, 120)):
+            told = {"jid": "order-4711", "attempt": attempt, "error_class": "TimeoutError", "wait_ms": 31}
+            at = {"timestamp": now - ago, "duration_ms": 30_012, "code_version": "2026.11.3"}
+            await self.send(
+                "job_metrics", entries.metric("failed", job_class="ChargeCardJob", queue="critical", **told, **at)
+            )
+        await self.send("dead_jobs", entries.dead(job, backtrace=trace, died_at=now - 120, **failure))
 
     async def beat(self) -> None:
         started = time.time() - 8000
@@ -67,8 +99,11 @@ class Traffic:
             ("worker-02.example.com", 1, "c", {"busy": 2, "rss_kb": 188_000, "state": "quiet"}),
         ):
             name = {"identity": f"{host}:{pid}:production", "hostname": host, "pid": pid, "boot_at": started}
+            ids = ((self._random.randbytes(12).hex(), cls, queue) for cls, (queue, _) in CLASSES.items())
+            running = [{"jid": jid, "class": cls, "queue": q, "started_at": time.time() - 1.7} for jid, cls, q in ids]
+            told = {**more, "running": running}
             queues = {"queues": ["critical", "mailers", "default"], "version": "2026.11.3"}
-            await self.send("heartbeats", entries.heartbeat(nonce, **name, **queues, **more))
+            await self.send("heartbeats", entries.heartbeat(nonce, **name, **queues, **told))
 
     async def flow(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -83,25 +118,43 @@ class Traffic:
         queue, mean = CLASSES[cls]
         status = "failed" if self._random.random() < 0.04 else "success"
         times = {"duration_ms": self._random.expovariate(1 / mean), "wait_ms": self._random.expovariate(1 / 40)}
-        return entries.metric(status, timestamp=at, job_class=cls, queue=queue, **times)
+        version = "2026.11.3" if at > time.time() - 15 * 60 else "2026.11.2"
+        told = {"jid": self._random.randbytes(12).hex(), "code_version": version}
+        return entries.metric(status, timestamp=at, job_class=cls, queue=queue, **told, **times)
 
 
-async def main(folder: Path) -> None:
+async def main(folder: Path, seconds: float) -> None:
     """Start all, wait until there is something to see, and take the pictures."""
     with tempfile.TemporaryDirectory() as state:
+        if given := os.environ.get("AMQPJOBS_TEST_URL"):
+            broker = Broker(
+                with_credentials(given), os.environ.get("AMQPJOBS_TEST_MANAGEMENT_URL") or usual_management_url(given)
+            )
+            vhost = broker.create_vhost()
+            try:
+                await _linked(folder, broker.url_of(vhost), broker.management_url, Path(state), seconds)
+            finally:
+                broker.delete_vhost(vhost)
+            return
         node = PrivateNode(Path(state) / "node")
         await node.start()
-        settings = Settings(url=node.url, management_url=node.management_url, state_dir=Path(state) / "state")
-        link = Link(settings, "screenshots", SystemClock())
-        await link.start()
         try:
-            await _take(folder, node, settings, await link.connection(timeout=10))
+            await _linked(folder, node.url, node.management_url, Path(state), seconds)
         finally:
-            await link.stop()
             await node.stop()
 
 
-async def _take(folder: Path, node: PrivateNode, settings: Settings, connection: Connection) -> None:
+async def _linked(folder: Path, url: str, management_url: str, state: Path, seconds: float) -> None:
+    settings = Settings(url=url, management_url=management_url, state_dir=state / "state")
+    link = Link(settings, "screenshots", SystemClock())
+    await link.start()
+    try:
+        await _take(folder, settings, await link.connection(timeout=10), seconds)
+    finally:
+        await link.stop()
+
+
+async def _take(folder: Path, settings: Settings, connection: Connection, seconds: float) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         async with serving(settings) as served:
@@ -112,13 +165,14 @@ async def _take(folder: Path, node: PrivateNode, settings: Settings, connection:
         await traffic.backlog()
         async with serving(settings) as served:
             await asyncio.sleep(5)
-            await traffic.flow(TRAFFIC_SECONDS)
+            await traffic.flow(seconds)
             await _shoot(browser, served.address, folder, "busy")
             await _act(served.address)
-            for place in ("scheduled-jobs", "retries", "dead-jobs", "recurring", "audit"):
+            await traffic.beat()
+            for place in PAGES:
                 await _shoot(browser, served.address, folder, "busy", place=place)
-            await node.stop()
-            await asyncio.sleep(3)
+        nowhere = settings.model_copy(update={"url": "amqp://127.0.0.1:1/"})
+        async with serving(nowhere) as served:
             await _shoot(browser, served.address, folder, "away", schemes=("light",))
         await browser.close()
 
@@ -162,10 +216,12 @@ async def _shoot(
             await page.goto(f"{address}/{place}")
             if place == "job-queues":
                 await expect(page.locator("#pulse")).to_have_text("live")
-            await page.screenshot(path=folder / f"{place}-{name}-{scheme}-{width}.png", full_page=True)
+            await page.screenshot(
+                path=folder / f"{place.replace('/', '-')}-{name}-{scheme}-{width}.png", full_page=True
+            )
             await context.close()
 
 
 if __name__ == "__main__":
     Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else TRAFFIC_SECONDS))

@@ -102,7 +102,7 @@ async def test_a_page_that_connects_is_told_every_part_even_the_empty_ones(dashb
     """Or a page that outlived its server would go on showing what that one had found wrong."""
     await page.goto(dashboard.address)
     told = set()
-    async with dashboard.client.stream("GET", "/job-queues/events") as response:
+    async with dashboard.client.stream("GET", "/events") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         async for line in response.aiter_lines():
             told |= {line.removeprefix("event: ")} if line.startswith("event: ") else set()

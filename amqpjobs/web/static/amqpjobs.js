@@ -86,6 +86,29 @@
   document.addEventListener("htmx:sseMessage", function (event) {
     localise(event.target);
   });
+
+  // A part that says where it comes from is fetched anew every few seconds, and left alone while somebody is at it.
+  var REFRESH = 5000;
+
+  function occupied(element) {
+    return selecting(element) || element.contains(document.activeElement) || element.matches(":hover");
+  }
+
+  function refresh(element) {
+    if (document.hidden || occupied(element)) return;
+    fetch(element.dataset.refresh, { headers: { Accept: "text/html" } }).then(function (answer) {
+      return answer.ok ? answer.text() : "";
+    }).then(function (text) {
+      var fresh = text && new DOMParser().parseFromString(text, "text/html").getElementById(element.id);
+      if (!fresh || occupied(element)) return;
+      element.replaceChildren.apply(element, Array.from(fresh.childNodes));
+      localise(element);
+    }).catch(function () {});
+  }
+
+  document.querySelectorAll("[data-refresh]").forEach(function (element) {
+    window.setInterval(refresh, REFRESH, element);
+  });
   localise(document);
   window.setInterval(tell, 1000);
 })();

@@ -1,0 +1,106 @@
+"""Classes of jobs: how often, how long and how badly they ran, as pages and as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from amqpjobs.model import text
+from amqpjobs.web.lists import views_of
+from amqpjobs.web.measures import PERIODS, USUAL, ClassLine, Course, Times
+from amqpjobs.web.pages import page_of
+from amqpjobs.web.problems import problem
+from amqpjobs.web.responses import Limit, Offset, json_response
+
+router = APIRouter()
+
+Period = Annotated[str, Query(description=f"How far back to look: {', '.join(PERIODS)}.")]
+
+
+@router.get("/api/job-metrics", tags=["metrics"])
+async def job_metrics(
+    request: Request,
+    period: Period = USUAL,
+    class_: Annotated[
+        str, Query(alias="class", max_length=500, description="Only this class, by its whole name.")
+    ] = "",
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """Each class that ran: count, mean run time, success rate, percentiles of run and wait; the most runs first."""
+    if period not in PERIODS:
+        return problem(422, "Parameters out of bounds", f"period: one of {', '.join(PERIODS)}")
+    found = await views_of(request).measures.classes(PERIODS[period], text.safe(class_) or None)
+    listed = [_told(line) for line in found[offset : offset + limit]]
+    return json_response(listed, headers={"X-Total-Count": str(len(found))})
+
+
+@router.get("/job-metrics", include_in_schema=False)
+async def listing(request: Request, period: str = USUAL) -> Response:
+    """All classes over a period."""
+    period = period if period in PERIODS else USUAL
+    found = await views_of(request).measures.classes(PERIODS[period])
+    more = {"place": "job-metrics", "lines": found, "period": period, "periods": list(PERIODS)}
+    return await page_of(request, "job_metrics.html", told=None, **more)
+
+
+@router.get("/job-metrics/{cls:path}", include_in_schema=False)
+async def one_class(request: Request, cls: str, period: str = USUAL) -> Response:
+    """One class over a period."""
+    period = period if period in PERIODS else USUAL
+    course = await views_of(request).measures.course(text.safe(cls), PERIODS[period])
+    more = {
+        "place": "job-metrics", "cls": cls, "course": course, "total": course.total, "period": period,
+        "periods": list(PERIODS), "charts": _charts(course), "told": None,
+    }  # fmt: skip
+    return await page_of(request, "job_class.html", **more)
+
+
+def _told(line: ClassLine) -> dict[str, Any]:
+    return {
+        "class": line.cls,
+        "count": line.ran,
+        "failed": line.failed,
+        "avg_ms": _ms(line.mean_run),
+        "success_rate": (line.ran - line.failed) / line.ran if line.ran else None,
+        "run_ms": _percentiles(line.run),
+        "wait_ms": _percentiles(line.wait),
+    }
+
+
+def _percentiles(times: Times) -> dict[str, float | None]:
+    return {name: _ms(value) for name, value in times._asdict().items()}
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def _charts(course: Course) -> dict[str, str]:
+    """What the page's charts draw, each a JSON text: one value a slot, none where nothing ran."""
+    slots = range(course.since, course.until + 1, course.step)
+    points = {point.at: point for point in course.points}
+    if len(points) > 1:
+        slots = slots[:-1]  # the one that has only begun would look like a fall
+    marks = [[at, version] for at, version in course.versions]
+
+    def chart(unit: str, series: list[tuple[str, str, list[float | None]]]) -> str:
+        told = [{"label": label, "tone": tone} for label, tone, _ in series]
+        values = [list(slots), *(each for _, _, each in series)]
+        return text.dump({"unit": unit, "series": told, "data": values, "marks": marks, "step": course.step}).decode()
+
+    runs = [points[at].ran if at in points else 0 for at in slots]
+    failed = [points[at].failed if at in points else 0 for at in slots]
+    times = {
+        name: [
+            (label, tone, [getattr(getattr(points[at], name), label) if at in points else None for at in slots])
+            for label, tone in (("p50", "soft"), ("p95", "accent"), ("p99", "faint"))
+        ]
+        for name in ("run", "wait")
+    }
+    ran: list[tuple[str, str, list[float | None]]] = [
+        ("runs", "accent", [*map(float, runs)]), ("failed", "wrong", [*map(float, failed)]),
+    ]  # fmt: skip
+    return {"runs": chart("", ran), "run": chart("s", times["run"]), "wait": chart("s", times["wait"])}

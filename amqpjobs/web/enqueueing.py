@@ -1,0 +1,111 @@
+"""Enqueueing over HTTP, for whoever speaks no AMQP."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import Response
+
+from amqpjobs.client import Client
+from amqpjobs.model import fields, names, text
+from amqpjobs.streams.errors import BrokerError, ConfirmTimeout, TooLarge
+from amqpjobs.web.lists import views_of
+from amqpjobs.web.problems import problem
+from amqpjobs.web.responses import json_response
+
+router = APIRouter()
+
+
+class Wanted(BaseModel):
+    """A job to enqueue. Everything but `class` may be left out; docs/protocol.md says what each means."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cls: str = Field(alias="class", min_length=1)
+    args: list[Any] | dict[str, Any] = Field(default_factory=list, description="A list, or an object of keywords.")
+    at: Annotated[str | float | None, Field(description="When: seconds since 1970, or ISO 8601. Absent: now.")] = None
+    jid: str | None = Field(default=None, min_length=1)
+    queue: str | None = None
+    retry: bool | int | None = None
+    priority: int | None = None
+    tags: list[str] | None = None
+    timeout: float | None = None
+    retry_delays: list[float] | None = None
+    min_backoff: float | None = None
+    max_backoff: float | None = None
+    expires_in: float | None = None
+    dead: bool | None = None
+    backtrace: bool | int | None = None
+    meta: dict[str, Any] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What a client takes as options."""
+        return self.model_dump(exclude={"cls", "args", "at"}, exclude_none=True)
+
+    def due(self) -> float | None:
+        """When, in seconds since 1970. Raises ValueError."""
+        found = None if self.at is None else fields.instant(self.at)
+        if isinstance(found, fields.Problem):
+            raise ValueError(f"at: {found}")
+        return found
+
+
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": Wanted.model_json_schema()}}}}
+
+
+@router.post("/api/jobs", status_code=201, tags=["jobs"], openapi_extra=_BODY)
+async def enqueue(request: Request) -> Response:
+    """Put a job on its queue, now or later. 201: the broker has confirmed it; 202: it may have arrived (with the same
+    `jid` a second copy can be told apart); 503: it was not sent."""
+    wanted = _read(await request.body())
+    if isinstance(wanted, Response):
+        return wanted
+    blocked = views_of(request).link.blocked
+    if blocked is not None:
+        return problem(503, "Not sent", f"The broker takes no messages: {blocked}.")
+    jid = wanted.jid or secrets.token_hex(12)
+    try:
+        due = wanted.due()
+        await _send(request.app.state.client, wanted, jid, due)
+    except ConfirmTimeout as error:
+        return json_response({"jid": jid, "detail": f"It may have arrived: {error}"}, 202)
+    except _REFUSALS as error:
+        return _refused(error)
+    return json_response({"jid": jid, "queue": wanted.queue or names.DEFAULT_QUEUE, "at": due}, 201)
+
+
+_REFUSALS = (BrokerError, TypeError, ValueError, OverflowError)
+
+
+def _refused(error: Exception) -> Response:
+    if isinstance(error, TooLarge):
+        return problem(413, "Too large", str(error))
+    if isinstance(error, BrokerError):
+        return problem(503, "Not sent", str(error))
+    return problem(422, "Parameters out of bounds", str(error))
+
+
+async def _send(client: Client, wanted: Wanted, jid: str, due: float | None) -> None:
+    """By keywords or by position, as it was given; under the jid that the answer will name, whatever happens."""
+    options: Any = wanted.options() | {"jid": jid}
+    args = wanted.args if isinstance(wanted.args, list) else []
+    kwargs = wanted.args if isinstance(wanted.args, dict) else None
+    if due is None:
+        await client.enqueue(wanted.cls, *args, kwargs=kwargs, **options)
+    else:
+        await client.enqueue_at(due, wanted.cls, *args, kwargs=kwargs, **options)
+
+
+def _read(body: bytes) -> Wanted | Response:
+    """Read by our own parser, which is strict and keeps integers of any size."""
+    try:
+        return Wanted.model_validate(text.parse(body))
+    except text.NotJson as error:
+        return problem(422, "Parameters out of bounds", f"the body is no JSON: {error}")
+    except ValidationError as error:
+        faults = [{"in": ".".join(map(str, each["loc"])), "message": each["msg"]} for each in error.errors()]
+        detail = "; ".join(f"{fault['in']}: {fault['message']}" for fault in faults)
+        return problem(422, "Parameters out of bounds", detail, errors=faults)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from amqpjobs.model import fields, names, text
-from amqpjobs.model.messages import Job, Unreadable
+from amqpjobs.model.messages import DEFAULT_RETRIES, Job, Unreadable
 
 MALFORMED = "Malformed"
 """The error class of what cannot be read."""
@@ -20,7 +20,18 @@ UNSET: Final = _Unset()
 """No value was given (None is one)."""
 
 
-_RARE_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
+    "jid": "",
+    "cls": "",
+    "args": [],
+    "queue": "",
+    "retry": DEFAULT_RETRIES,
+    "retry_count": 0,
+    "enqueued_at": None,
+    "created_at": None,
+    "tags": [],
+    "raw": b"",
+    "complete": False,
     "backtrace": None,
     "priority": None,
     "timeout": None,
@@ -34,6 +45,7 @@ _RARE_DEFAULTS: dict[str, Any] = {
     "meta": None,
     "stall_count": 0,
 }
+"""Copied for each job: that costs half of what making it anew does."""
 
 _RARE: dict[str, Callable[[Any], Any]] = {
     "backtrace": fields.backtrace_lines,
@@ -51,6 +63,7 @@ _RARE: dict[str, Callable[[Any], Any]] = {
     "stall_count": fields.count,
 }
 """How the members of a job are read that most jobs do not have; none can have a fault worth refusing the job for."""
+_RARE_NAMES = frozenset(_RARE)
 
 
 def read_job(
@@ -90,22 +103,21 @@ def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job
         problem = f"args: {fields.shown(args)} is neither a list nor an object"
         return Unreadable(MALFORMED, problem, raw, jid, queue, text.safe(cls))
     get = value.get
-    job = {
-        **_RARE_DEFAULTS,
-        "jid": jid,
-        "cls": text.safe(cls),
-        "args": args,
-        "queue": queue,
-        "retry": fields.retries(get("retry")),
-        "retry_count": fields.count(get("retry_count")),
-        "enqueued_at": fields.instant_or_none(get("enqueued_at")),
-        "created_at": fields.instant_or_none(get("created_at")),
-        "tags": [],
-        "raw": text.bare(raw),
-        "complete": get("jid") == jid and get("queue") == queue,
-    }
-    for name in value.keys() & _RARE.keys():
-        job[name] = _RARE[name](value[name])
+    job = _DEFAULTS.copy()
+    job["jid"] = jid
+    job["cls"] = cls if cls.isascii() else text.safe(cls)
+    job["args"] = args
+    job["queue"] = queue
+    job["retry"] = fields.retries(get("retry"))
+    job["retry_count"] = fields.count(get("retry_count"))
+    job["enqueued_at"] = fields.instant_or_none(get("enqueued_at"))
+    job["created_at"] = fields.instant_or_none(get("created_at"))
+    job["tags"] = []
+    job["raw"] = text.bare(raw)
+    job["complete"] = get("jid") == jid and get("queue") == queue
+    if not _RARE_NAMES.isdisjoint(value):
+        for name in _RARE_NAMES.intersection(value):
+            job[name] = _RARE[name](value[name])
     return Job.trusted(job)
 
 

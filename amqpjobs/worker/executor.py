@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,8 @@ class Run:
 
     __slots__ = (
         "_alarm",
-        "_done",
         "_late",
+        "_never_began",
         "_task",
         "began",
         "cancelled",
@@ -48,10 +49,10 @@ class Run:
         "interrupted",
         "job",
         "passed",
+        "started",
     )
 
-    def __init__(self, job: Job, context: JobContext, delivery: Delivery, done: Callable[[Run, Ended], None]) -> None:
-        """`done` is called on the loop, once, when it has ended."""
+    def __init__(self, job: Job, context: JobContext, delivery: Delivery) -> None:
         self.job = job
         self.context = context
         self.delivery = delivery
@@ -59,33 +60,42 @@ class Run:
         self.cancelled = False
         self.began = self.passed = 0.0
         """Steady seconds: when the function was called, and how long it took."""
-        self._done = done
         self._late = False
-        self._task: asyncio.Task[Ended] | None = None
+        self.started = False
+        """Whether a task of its own has begun to await it."""
+        self._task: asyncio.Task[None] | None = None
+        self._never_began: Callable[[Run, Ended], None]
         self._alarm: asyncio.TimerHandle | None = None
 
     def interrupt(self) -> None:
         """Cancel it for the worker's own reasons: its end is then no failure of the job."""
         self.interrupted = self.context.cancelled = True
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel()
 
     def cancel(self) -> None:
         """Ask it to stop because somebody cancelled the job: however it ends, it is not tried again."""
         if not self.cancelled:
             self.cancelled = self.context.cancelled = True
-            if self._task is not None:
-                self._task.cancel()
+            self._cancel()
 
-    def on_loop(self, awaited: Coroutine[Any, Any, Ended], context: contextvars.Context) -> None:
-        """Await it in a task of its own, cancelled at the time limit; a task that ignores that goes on."""
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(awaited, context=context)
+    def awaited_by(self, task: asyncio.Task[None], never_began: Callable[[Run, Ended], None]) -> None:
+        """`task` awaits it, and tells how it ended; `never_began` is told that where the task cannot."""
+        self._task = task
+        self._never_began = never_began
         if self.cancelled:  # while a thread still made what is awaited here
-            self._task.cancel()
-        if self.job.timeout is not None:
-            self.limit(loop)
-        self._task.add_done_callback(self._awaited)
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is None:
+            return
+        if not self.started:  # a task that is cancelled before its first step has no chance to tell
+            self._task.add_done_callback(self._cancelled_early)
+        self._task.cancel()
+
+    def _cancelled_early(self, _: asyncio.Task[None]) -> None:
+        if not self.started:
+            self.started = True
+            self._never_began(self, Ended(failure_of(asyncio.CancelledError())))
 
     def limit(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the job know, and cancel its task, once its time is over."""
@@ -101,45 +111,45 @@ class Run:
     def _overdue(self) -> None:
         self._late = True
         self.context.cancelled = True
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel()
 
-    def conclude(self, ended: Ended) -> None:
-        """It has ended. A run over its time limit ended with JobTimeout, whatever it did."""
-        self.unlimit()
-        limit = self.job.timeout
-        late = self._late or (limit is not None and self.passed >= limit)
-        if late and not (self.interrupted or self.cancelled):
-            ended = _overran(self.job, self.passed, ended)
-        self._done(self, ended)
-
-    def _awaited(self, task: asyncio.Task[Ended]) -> None:
+    def concluded(self, ended: Ended) -> Ended:
+        """It is over. A run over its time limit ended with JobTimeout, whatever it did."""
         self._task = None
-        # cancelled before its first step: `_awaited` had no chance to say how it ended
-        self.conclude(Ended(failure_of(asyncio.CancelledError())) if task.cancelled() else task.result())
+        if self._alarm is not None:
+            self.unlimit()
+        limit = self.job.timeout
+        if limit is None or self.interrupted or self.cancelled or not (self._late or self.passed >= limit):
+            return ended
+        return _overran(self.job, self.passed, ended)
 
 
 class Executor:
     """Finds and runs the functions of a registry."""
 
     def __init__(self, registry: Registry, concurrency: int, clock: Clock) -> None:
+        self.on_ended: Callable[[Sequence[tuple[Run, Ended]]], None] = lambda ended: None
+        """Called on the loop, outside of every job's context, with what has ended since it was called last."""
         self._registry = registry
-        self._threads = ThreadPool(concurrency)
+        self._threads = ThreadPool(concurrency, self._settle)
         self._clock = clock
+        self._base = contextvars.copy_context()
+        self._ended: list[tuple[Run, Ended]] = []
+        self._settling = False
 
     def start(self, run: Run) -> None:
-        """Begin the job; it tells when it has ended. Raises nothing.
+        """Begin the job; `on_ended` tells when it has ended. Raises nothing.
 
         A thread cannot be stopped: a sync function that overruns keeps its slot, and fails when it returns.
         """
         function = self._registry.get(run.job.cls)
         if function is None:
-            run.conclude(self._unknown(run.job))
+            self._tell(run, self._unknown(run.job))
             return
-        context = contextvars.copy_context()
+        context = self._base.copy()  # each job's own, without what another one has set
         context.run(enter, run.context)
         if function.is_async:
-            run.on_loop(_awaited(run, function.function, self._clock), context)
+            self._on_loop(run, self._await(run, function.function), context)
         else:
             self._in_thread(run, function.function, context)
 
@@ -147,44 +157,65 @@ class Executor:
         """Let idle threads end."""
         self._threads.close()
 
+    def _on_loop(self, run: Run, awaited: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
+        """Await it in a task of its own, cancelled at the time limit; a task that ignores that goes on."""
+        loop = asyncio.get_running_loop()
+        run.awaited_by(loop.create_task(awaited, context=context), self._tell)
+        if run.job.timeout is not None:
+            run.limit(loop)
+
     def _in_thread(self, run: Run, function: Callable[..., Any], context: contextvars.Context) -> None:
         def returned(ended: Ended) -> None:
             if ended.leftover is None:
-                run.conclude(ended)
+                self._ended.append((run, ended))
             else:
                 run.unlimit()
-                run.on_loop(_awaited_too(run, ended.leftover, self._clock), context)
+                self._on_loop(run, self._await_too(run, ended.leftover), context)
 
         if run.job.timeout is not None:
             run.limit(asyncio.get_running_loop())
         self._threads.submit(lambda: _called(run, function, self._clock), context, returned)
 
+    async def _await(self, run: Run, function: Callable[..., Any]) -> None:
+        # BaseException: a SystemExit of a handler must fail one try, not end the worker.
+        run.started = True
+        run.began = self._clock.steady()
+        args = run.job.args
+        ended = _WELL
+        try:
+            await (function(*args) if isinstance(args, list) else function(**args))
+        except BaseException as error:
+            ended = _ended_by(error)
+        run.passed = self._clock.steady() - run.began
+        self._tell(run, ended)
+
+    async def _await_too(self, run: Run, leftover: Awaitable[Any]) -> None:
+        run.started = True
+        ended = _WELL
+        try:
+            await leftover
+        except BaseException as error:  # see _await
+            ended = _ended_by(error)
+        run.passed = self._clock.steady() - run.began
+        self._tell(run, ended)
+
+    def _tell(self, run: Run, ended: Ended) -> None:
+        """All that ends in one turn of the loop is told at once: a callback for each would cost as much as the job."""
+        self._ended.append((run, ended))
+        if not self._settling:
+            self._settling = True
+            with contextlib.suppress(RuntimeError):  # the loop is gone: the worker has stopped without this job
+                asyncio.get_running_loop().call_soon(self._settle, context=self._base)
+
+    def _settle(self) -> None:
+        self._settling = False
+        ended, self._ended = self._ended, []
+        if ended:
+            self.on_ended([(run, run.concluded(how)) for run, how in ended])
+
     def _unknown(self, job: Job) -> Ended:
         known = ", ".join(sorted(self._registry)[:20]) or "none"
         return Ended(failure_of(UnknownJobClass(f"no function is registered as {job.cls!r}; this worker has: {known}")))
-
-
-async def _awaited(run: Run, function: Callable[..., Any], clock: Clock) -> Ended:
-    # BaseException: a SystemExit of a handler must fail one try, not end the worker.
-    run.began = clock.steady()
-    args = run.job.args
-    try:
-        await (function(*args) if isinstance(args, list) else function(**args))
-    except BaseException as error:
-        return _ended_by(error)
-    finally:
-        run.passed = clock.steady() - run.began
-    return _WELL
-
-
-async def _awaited_too(run: Run, leftover: Awaitable[Any], clock: Clock) -> Ended:
-    try:
-        await leftover
-    except BaseException as error:  # see _awaited
-        return _ended_by(error)
-    finally:
-        run.passed = clock.steady() - run.began
-    return _WELL
 
 
 def _called(run: Run, function: Callable[..., Any], clock: Clock) -> Ended:

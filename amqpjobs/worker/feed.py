@@ -248,7 +248,7 @@ class Feed(Service):
     def _on_message(self, message: Incoming, subscription: Subscription) -> None:
         delivery = Delivery(message, self.queue, subscription)
         subscription.delivered(message.tag)
-        if self._ledger.adopt(delivery):
+        if message.redelivered and self._ledger.adopt(delivery):
             log.info("a copy of a job in hand came back from %s: not run twice", self.queue)
         elif subscription.withdrawn:
             delivery.give_back()

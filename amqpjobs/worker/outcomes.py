@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
@@ -38,21 +37,8 @@ LONGEST_PAUSE = 5.0
 STREAMS = (names.METRICS, names.RETRIES, names.DEAD, names.SCHEDULED)
 
 
-class Record(NamedTuple):
-    """One entry to write."""
-
-    stream: str
-    entry: bytes
-
-
-class _Pending:
-    """A job whose records are not all confirmed."""
-
-    __slots__ = ("delivery", "left")
-
-    def __init__(self, delivery: Delivery, left: int) -> None:
-        self.delivery = delivery
-        self.left = left
+Record = tuple[str, bytes]
+"""One entry to write, and its stream before it."""
 
 
 class Recorder:
@@ -100,15 +86,15 @@ class Recorder:
 
     def record(self, delivery: Delivery, records: Sequence[Record]) -> None:
         """Write all of these; once every one is confirmed the job is acknowledged."""
-        pending = _Pending(delivery, len(records))
         if not self._waiting:
             self._empty.clear()
         self._waiting += 1
+        delivery.unconfirmed = len(records)
         if not records:
-            pending.left = 1
-            self._confirmed([pending])
+            delivery.unconfirmed = 1
+            self._confirmed([delivery])
         for stream, entry in records:
-            self._lanes[stream].put(entry, pending)
+            self._lanes[stream].put(entry, delivery)
 
     async def drained(self, timeout: float) -> bool:
         """Wait until nothing waits, at most `timeout` seconds; whether that came true."""
@@ -119,14 +105,14 @@ class Recorder:
             return False
         return True
 
-    def _confirmed(self, batch: Sequence[_Pending]) -> None:
+    def _confirmed(self, batch: Sequence[Delivery]) -> None:
         """One more record of each of these is confirmed."""
         full = not self.room
-        for pending in batch:
-            pending.left -= 1
-            if not pending.left:
+        for delivery in batch:
+            delivery.unconfirmed -= 1
+            if not delivery.unconfirmed:
                 self._waiting -= 1
-                self._ledger.written(pending.delivery)
+                self._ledger.written(delivery)
         if not self._waiting:
             self._empty.set()
         if full and self.room:
@@ -144,7 +130,7 @@ class _Lane(Service):
         self,
         stream: str,
         link: Link,
-        confirmed: Callable[[Sequence[_Pending]], None],
+        confirmed: Callable[[Sequence[Delivery]], None],
         more_to_come: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -155,7 +141,8 @@ class _Lane(Service):
         self._confirmed = confirmed
         self._more_to_come = more_to_come
         self._clock = clock
-        self._queue: list[tuple[bytes, _Pending]] = []
+        self._entries: list[bytes] = []
+        self._deliveries: list[Delivery] = []
         self._filled = asyncio.Event()
         self._since: float | None = None
         self._error: str | None = None
@@ -170,11 +157,12 @@ class _Lane(Service):
         reason = self._link.blocked or self._link.last_error or "the broker does not confirm"
         return f"{self._stream} cannot be written: {reason}"
 
-    def put(self, entry: bytes, pending: _Pending) -> None:
+    def put(self, entry: bytes, delivery: Delivery) -> None:
         """Write this with the next batch."""
-        if not self._queue:
+        if not self._entries:
             self._filled.set()
-        self._queue.append((entry, pending))
+        self._entries.append(entry)
+        self._deliveries.append(delivery)
 
     async def run(self) -> None:
         """Write batch after batch."""
@@ -184,14 +172,15 @@ class _Lane(Service):
             if (early := began + GATHER - self._clock.steady()) > 0 and self._more_to_come():
                 await self._clock.sleep(early)
             began = self._since = self._clock.steady()
-            batch = self._queue.copy()
-            await self._write([entry for entry, _ in batch])
-            del self._queue[: len(batch)]
-            if not self._queue:
+            count = len(self._entries)
+            await self._write(self._entries.copy())
+            batch = self._deliveries[:count]
+            del self._entries[:count], self._deliveries[:count]
+            if not self._entries:
                 self._filled.clear()
             self._since = None
             self._recovered()
-            self._confirmed([pending for _, pending in batch])
+            self._confirmed(batch)
 
     async def stop(self) -> None:
         """Stop writing and close the channel; safe to repeat."""

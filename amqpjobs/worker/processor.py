@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import reading
@@ -53,6 +53,7 @@ class Processor:
         self.runs: set[Run] = set()
         self._cancelled: Mapping[str, float] = {}
         fetcher.on_job = recorder.on_room = self.pump
+        executor.on_ended = self._ended
 
     def cancel(self, jids: Mapping[str, float]) -> None:
         """From now on jobs with these jids are not run; those that run are asked to stop."""
@@ -131,26 +132,31 @@ class Processor:
         elif job.expires_in is not None and _expired(job, now):
             self._recorder.record(delivery, self._reporter.expired(job, now))
         else:
-            run = Run(job, _context(job, now), delivery, self._ended)
+            run = Run(job, _context(job, now), delivery)
             self.runs.add(run)
             self._executor.start(run)
 
-    def _ended(self, run: Run, ended: Ended) -> None:
-        self.runs.discard(run)
+    def _ended(self, runs: Sequence[tuple[Run, Ended]]) -> None:
+        now = self._clock.wall()
+        for run, ended in runs:
+            self.runs.discard(run)
+            if run.interrupted:  # given back already, or about to be by the closing channel: no try was counted
+                continue
+            try:
+                self._record(run, ended, now)
+            except Exception:  # see _begin
+                log.exception("%s could not be recorded; it stays with the broker", run.job.cls)
         if not self.runs:
             self._idle.set()
-        try:
-            self._record(run, ended)
-        except Exception:  # see _begin
-            log.exception("%s could not be recorded; it stays with the broker", run.job.cls)
         self.pump()
 
-    def _record(self, run: Run, ended: Ended) -> None:
-        if run.interrupted:  # given back already, or about to be by the closing channel: no try was counted
-            return
-        properties = run.delivery.incoming.properties
-        jitter = random.random()  # noqa: S311
-        self._recorder.record(run.delivery, self._reporter.ended(run, ended, properties, self._clock.wall(), jitter))
+    def _record(self, run: Run, ended: Ended, now: float) -> None:
+        if ended.failure is ended.snooze is None and not run.cancelled:
+            records = self._reporter.succeeded(run)
+        else:
+            properties = run.delivery.incoming.properties
+            records = self._reporter.ended(run, ended, properties, now, random.random())  # noqa: S311
+        self._recorder.record(run.delivery, records)
 
 
 def _read(delivery: Delivery) -> Job | Unreadable:
@@ -169,12 +175,13 @@ def _expired(job: Job, now: float) -> bool:
 
 
 def _context(job: Job, now: float) -> JobContext:
+    left = job.retry - job.retry_count
     return JobContext(
         job.jid,
         job.cls,
         job.queue,
         job.retry_count + 1,
-        max(0, job.retry - job.retry_count),
+        left if left > 0 else 0,
         job.enqueued_at,
         now,
         tuple(job.tags),

@@ -51,9 +51,7 @@ class Reporter:
             log.info("%s snoozed for %g s", run.job.cls, ended.snooze, extra=extra)
             return [self._snoozed(run.job, ended.snooze, properties, now)]
         if ended.failure is None:
-            if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s done in %.1f ms", run.job.cls, 1000 * run.passed, extra=extra)
-            return [self._metric(run, None, "success")]
+            return self.succeeded(run)
         outcome = outcomes.failed(
             run.job,
             ended.failure,
@@ -67,7 +65,13 @@ class Reporter:
         metric = self._metric(run, ended.failure.error_class, "failed")
         if outcome.stream is None or outcome.entry is None:
             return [metric]
-        return [Record(outcome.stream, outcome.entry), metric]
+        return [(outcome.stream, outcome.entry), metric]
+
+    def succeeded(self, run: Run) -> list[Record]:
+        """The record of a run that ended well."""
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s done in %.1f ms", run.job.cls, 1000 * run.passed, extra={"jid": run.job.jid})
+        return [self._metric(run, None, "success")]
 
     def unreadable(self, bad: Unreadable, queue: str, now: float) -> list[Record]:
         """The records of a message that is no job: it is dead, and counts as failed."""
@@ -77,7 +81,7 @@ class Reporter:
         )
         entry = outcomes.unreadable(bad, now=now, jid=jid, queue=queue, worker=self._worker)
         metric = self._line(jid, bad.cls or NO_CLASS, queue, now) | {"status": "failed", "error_class": bad.error_class}
-        return [Record(names.DEAD, entry), Record(names.METRICS, text.dump(metric))]
+        return [(names.DEAD, entry), (names.METRICS, text.dump(metric))]
 
     def expired(self, job: Job, now: float) -> list[Record]:
         """The record of a job that waited too long in its queue and was not run."""
@@ -90,7 +94,7 @@ class Reporter:
         return [self._not_run(job, "cancelled", now)]
 
     def _not_run(self, job: Job, status: str, now: float) -> Record:
-        return Record(names.METRICS, text.dump(self._line(job.jid, job.cls, job.queue, now) | {"status": status}))
+        return names.METRICS, text.dump(self._line(job.jid, job.cls, job.queue, now) | {"status": status})
 
     def _metric(self, run: Run, error_class: str | None, status: Literal["success", "failed", "cancelled"]) -> Record:
         metric = outcomes.metric(
@@ -102,7 +106,7 @@ class Reporter:
             error_class=error_class,
             code_version=self._code_version,
         )
-        return Record(names.METRICS, text.dump(metric))
+        return names.METRICS, text.dump(metric)
 
     def _line(self, jid: str, cls: str, queue: str, now: float) -> dict[str, Any]:
         """A metric of a job that was not run."""
@@ -119,7 +123,7 @@ class Reporter:
             "properties": _travelling(properties),
             "job": text.Verbatim(job.raw),
         }
-        return Record(names.SCHEDULED, text.dump(entry))
+        return names.SCHEDULED, text.dump(entry)
 
 
 def _travelling(properties: Properties) -> dict[str, Any]:

@@ -88,16 +88,17 @@ class Subscription:
 class Delivery:
     """One job in this process: the message as it came, and the subscription that it is acknowledged on.
 
-    `written`: all that must be recorded of it is confirmed.
+    `written`: all that must be recorded of it is confirmed. `unconfirmed`: so many of its records are not, once it ended.
     """
 
-    __slots__ = ("incoming", "queue", "source", "written")
+    __slots__ = ("incoming", "queue", "source", "unconfirmed", "written")
 
     def __init__(self, incoming: Incoming, queue: str, source: Subscription) -> None:
         self.incoming = incoming
         self.queue = queue
         self.source = source
         self.written = False
+        self.unconfirmed = 0
 
     def came_again(self, copy: Delivery) -> None:
         """The broker took the message back with its channel, and delivered this copy: it is settled in its place."""

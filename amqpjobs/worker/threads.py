@@ -18,10 +18,14 @@ _Call = tuple[Callable[[], Any], contextvars.Context, Callable[[Any], None]]
 
 
 class ThreadPool:
-    """Up to `size` daemon threads, started as needed; for one event loop."""
+    """Up to `size` daemon threads, started as needed; for one event loop.
 
-    def __init__(self, size: int) -> None:
+    `settled` is called on the loop after the `done` of all the calls that returned meanwhile.
+    """
+
+    def __init__(self, size: int, settled: Callable[[], None]) -> None:
         self._size = size
+        self._settled = settled
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._returned: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._threads: list[threading.Thread] = []
@@ -72,3 +76,4 @@ class ThreadPool:
             done, value = self._returned.popleft()
             self._busy -= 1
             done(value)
+        self._settled()

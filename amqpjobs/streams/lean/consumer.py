@@ -104,10 +104,9 @@ class LeanConsumer(BaseChannel):
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
         """A whole delivery where it is there; else one frame."""
         if kind == METHOD and self._header is None and buffer.startswith(_DELIVER, start):
-            whole = self._deliveries.read(buffer, start, end, self._socket.parser.limit)
-            if whole is not None:
-                self._take(whole[0])
-                return whole[1]
+            after = self._deliveries.read(buffer, start, end, self._socket.parser.limit, self._take)
+            if after is not None:
+                return after
         return super().frame(kind, buffer, start, end)
 
     def fast(self, code: int, buffer: bytes, at: int, end: int) -> bool:
@@ -136,8 +135,13 @@ class LeanConsumer(BaseChannel):
     def _take(self, incoming: Incoming) -> None:
         if self._early is not None:
             self._early.append(incoming)
-        else:
-            self._handle(incoming)
+            return
+        if self._closed_by_us or self.life.over:
+            return  # the broker gives it to someone else already
+        try:
+            self._handler(incoming)
+        except Exception:
+            log.exception("a handler of deliveries raised; message %d stays unacknowledged", incoming.tag)
 
     def other(self, method: object) -> None:
         """The broker ends the subscription."""
@@ -155,12 +159,4 @@ class LeanConsumer(BaseChannel):
     def _release_early(self) -> None:
         early, self._early = self._early or [], None
         for incoming in early:
-            self._handle(incoming)
-
-    def _handle(self, incoming: Incoming) -> None:
-        if self._closed_by_us or self.life.over:
-            return  # the broker gives it to someone else already
-        try:
-            self._handler(incoming)
-        except Exception:
-            log.exception("a handler of deliveries raised; message %d stays unacknowledged", incoming.tag)
+            self._take(incoming)

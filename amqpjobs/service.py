@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 log = logging.getLogger("amqpjobs")
 
@@ -78,3 +78,12 @@ async def first_failure(services: Sequence[Service]) -> str:
             watch.cancel()
     ended = done.pop()
     return f"{watches[ended].name} ended: {ended.result() or 'without an error'}"
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop where it is installed; None for asyncio's own."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

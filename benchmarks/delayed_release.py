@@ -14,8 +14,8 @@ import time
 from amqpjobs.model import names
 from amqpjobs.streams import topology
 from amqpjobs.streams.port import Consumer, Incoming
-from benchmarks.delayed_site import Site, arrays, bare_publish_rate, publish, scheduled, site, until
-from benchmarks.processes import end, last_lines
+from benchmarks.delayed_site import Site, alive, arrays, bare_publish_rate, publish, scheduled, site, until
+from benchmarks.processes import BenchmarkError, end, last_lines
 from benchmarks.statistics import percentile
 
 RATE = 500
@@ -54,7 +54,12 @@ async def _consumed(
     for name, arrivals in queues.items():
         await arrivals.begin(place, name)
     await publish(place.connection, arrays(entries, size), "", names.SCHEDULED)
-    await until(lambda: sum(len(each.at) for each in queues.values()) >= len(entries), timeout=timeout, pause=0.2)
+    try:
+        await until(lambda: sum(len(each.at) for each in queues.values()) >= len(entries), timeout=timeout, pause=0.2)
+    except TimeoutError:
+        taken = {number for each in queues.values() for number, _ in each.at}
+        lost = place.connection.lost.done()
+        raise BenchmarkError(f"{len(taken)} of {len(entries)} came; connection lost: {lost}") from None
     for arrivals in queues.values():
         await arrivals.end()
     return sorted((taken for each in queues.values() for taken in each.at), key=lambda taken: taken[1])
@@ -77,7 +82,7 @@ async def _burst(place: Site, count: int) -> None:
     begin = time.time() + LEAD + count / 20_000
     # within one second, in an order of their own: the oldest are to leave first
     due = {n: begin + n * 7919 % count / count for n in range(count)}
-    arrived = await _consumed(place, [scheduled(n, at) for n, at in due.items()], 200, 600)
+    arrived = await _consumed(place, [scheduled(n, at) for n, at in due.items()], 200, 60 + count / 500)
     first, last = min(at for _, at in arrived), max(at for _, at in arrived)
     rate = count / (last - max(first, begin))
     ranks = [due[number] for number, _ in arrived]
@@ -93,8 +98,8 @@ async def main(seconds: int, burst: int) -> None:
     async with site() as place:
         process = place.scheduler("state").started(place.work / "scheduler.log")
         try:
-            await _lateness(place, seconds)
-            await _burst(place, burst)
+            await alive(process, _lateness(place, seconds))
+            await alive(process, _burst(place, burst))
         except BaseException:
             print(last_lines(place.work / "scheduler.log"))
             raise

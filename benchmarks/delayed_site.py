@@ -7,10 +7,11 @@ import contextlib
 import hashlib
 import json
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Outgoing
 from benchmarks.broker import measured_broker
-from benchmarks.processes import Command
+from benchmarks.processes import BenchmarkError, Command
 
 WINDOW = 1000
 """Publishes under way at once."""
@@ -148,6 +149,16 @@ async def until(holds: Callable[[], Any], timeout: float, pause: float = 0.02) -
             if await found if asyncio.iscoroutine(found) else found:
                 return time.perf_counter() - started
             await asyncio.sleep(pause)
+
+
+async def alive(process: subprocess.Popen[bytes], work: Coroutine[Any, Any, None]) -> None:
+    """Do it while the process runs. Raises BenchmarkError when that ends first."""
+    task = asyncio.ensure_future(work)
+    while not (await asyncio.wait({task}, timeout=1.0))[0]:
+        if process.poll() is not None:
+            task.cancel()
+            raise BenchmarkError(f"the scheduler ended by itself, with {process.returncode}")
+    task.result()
 
 
 async def waiting(connection: Connection, queue: str = "default") -> int:

@@ -2,8 +2,8 @@
 
 The exclusive consumer (`election`) says who may try; the stream's own order says who leads. A leader that was
 deposed without knowing it does no harm: its claims are void in every fold, its own included, and it publishes only
-what its fold granted. What it had claimed before is published again by its successor, at most one batch: that is the
-whole window for duplicates.
+what its fold granted (`outflow`, while the next is claimed). What it had published and not settled is published again
+by its successor: that is the whole window for duplicates.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import How
 from amqpjobs.scheduler.cleaner import Cleaner
 from amqpjobs.scheduler.dead_cap import DeadCap
+from amqpjobs.scheduler.outflow import AHEAD, Outflow
 from amqpjobs.scheduler.recurring import Ticker
-from amqpjobs.scheduler.release import Releaser
+from amqpjobs.scheduler.release import Published, Releaser
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.views import DelayedView, OldState
@@ -31,7 +32,7 @@ log = logging.getLogger("amqpjobs.scheduler")
 T = TypeVar("T")
 
 BATCH = 256
-"""Entries claimed at once, and so the most that can run twice when a leader is killed."""
+"""Entries claimed at once."""
 LONGEST_WAIT = 1.0
 """Seconds between looks at the wall clock: one set forward must not leave due jobs lying until a steady timer ends."""
 FOLD_TIMEOUT = 10.0
@@ -66,7 +67,7 @@ class Reign:
         self._cap = cap
         self._follower = follower
         self._appender = appender
-        self._releaser = releaser
+        self._flow = Outflow(releaser, self._settle, clock)
         self._clock = clock
         self._identity = identity
         self.cleaner = cleaner
@@ -76,6 +77,8 @@ class Reign:
         self._term = Claim(0, appender.source)
         self._renewals = view.renewals
         self._wake = asyncio.Event()
+        self._written = 0
+        self._next_due = math.inf
         self.leading = False
 
     async def lead(self) -> None:
@@ -90,10 +93,11 @@ class Reign:
             await self._win()
             await self._bring_over()
             self.leading = True
-            await _first_to_end(self._serve(), self.cleaner.serve(self))
+            await _first_to_end(self._serve(), self._flow.run(), self.cleaner.serve(self))
         finally:
             self.leading = False
             self._follower.on_fold.remove(self._wake.set)
+            await self._flow.finish(FINISH)
 
     @property
     def n(self) -> int:
@@ -161,46 +165,61 @@ class Reign:
                 await self._sleep()
 
     async def _step(self) -> bool:
-        """Do one batch of what is to be done; False when there is nothing."""
-        inherited = await self.mine(lambda: self._view.store.claimed(BATCH))
-        if inherited:
-            await self._publish(inherited)
+        """Claim one batch of what is due soon, or do what else is to be done; False when there is nothing."""
+        if self._flow.idle and await self._inherit():
             return True
         now = self._clock.wall()
         if self._ticker is not None and self._ticker.wanted(now):
             last = await self.mine(self._view.store.ticks)
             if ticks := self._ticker.plan(now, last, self.epoch, self.n):
                 await self.append(ticks)
-        due = await self.mine(lambda: self._view.store.due(now, BATCH))
-        if due:
-            await self._publish(await self._claim(due))
+        await self._flow.room()
+        if due := await self._soon():
+            self._flow.put(await self._claim(due))
             return True
         return await self._drop()
 
-    async def _claim(self, due: Sequence[Pending]) -> list[Pending]:
+    async def _soon(self) -> list[str]:
+        """What is due within AHEAD, once the first is due within half of that: few claims of many, not many of few."""
+        store, now = self._view.store, self._clock.wall()
+
+        def ask() -> tuple[float, list[str]]:
+            first = store.next_due()
+            if first is None or first > now + AHEAD / 2:
+                return math.inf if first is None else first, []
+            return first, store.due(now + AHEAD, BATCH)
+
+        self._next_due, due = await self.mine(ask)
+        return due
+
+    async def _inherit(self) -> bool:
+        """Publish what is claimed and left over, of an earlier leader as a rule; whether there was any.
+
+        Only with nothing of our own under way: what is settled is out of the fold a moment later.
+        """
+        await self._folded(self._written)
+        found = False
+        while left := await self.mine(lambda: self._view.store.claimed(BATCH)):
+            found = True
+            self._flow.put(left)
+            await self._flow.drained()
+            await self._folded(self._written)
+        return found
+
+    async def _claim(self, due: Sequence[str]) -> list[Pending]:
         """Claim, and what the fold granted of it: a command may have come first."""
-        await self.append([control.write_claimed(self.epoch, self.n, [entry.id for entry in due])])
-        return await self.mine(lambda: self._view.store.claimed(BATCH, self.n))
+        await self.append([control.write_claimed(self.epoch, self.n, due)])
+        return await self.mine(lambda: self._view.store.held(due, self._term))
 
-    async def _publish(self, claimed: Sequence[Pending]) -> None:
-        """Publish and settle. Stopped in between, it settles first: else whoever leads next publishes it all again."""
-        work = asyncio.ensure_future(self._publish_and_settle(claimed))
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait({work}, timeout=FINISH)
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            raise
-
-    async def _publish_and_settle(self, claimed: Sequence[Pending]) -> None:
-        published = await self._releaser.publish(claimed)
-        settled = [
-            control.write_settled(self.epoch, self.n, ids, how, by=self._identity, at=self._clock.wall())
-            for how, ids in ((How.ENQUEUED, published.enqueued), (How.KILLED, published.buried))
-            if ids
-        ]
-        await self.append(settled)
+    async def _settle(self, published: Published) -> None:
+        """Record what left; returns once that is in the stream, which is what a successor needs."""
+        await self._write(
+            [
+                control.write_settled(self.epoch, self.n, ids, how, by=self._identity, at=self._clock.wall())
+                for how, ids in ((How.ENQUEUED, published.enqueued), (How.KILLED, published.buried))
+                if ids
+            ]
+        )
 
     async def _drop(self) -> bool:
         """Rule 12: what the dead set holds no longer, one batch of it."""
@@ -218,9 +237,8 @@ class Reign:
 
     async def _sleep(self) -> None:
         """Until the next entry is due or anything was folded."""
-        next_due = await self.mine(self._view.store.next_due)
         next_tick = math.inf if self._ticker is None else self._ticker.next
-        wait = min(math.inf if next_due is None else next_due, next_tick) - self._clock.wall()
+        wait = min(self._next_due - AHEAD / 2, next_tick) - self._clock.wall()
         timer = asyncio.ensure_future(self._clock.sleep(min(LONGEST_WAIT, max(0.0, wait))))
         woken = asyncio.ensure_future(self._wake.wait())
         try:
@@ -242,8 +260,16 @@ class Reign:
 
     async def append(self, entries: Sequence[dict[str, Any]]) -> None:
         """Append and wait until our own fold has it."""
-        await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
-        source, seq = self._appender.source, self._appender.seq
+        await self._folded(await self._write(entries))
+
+    async def _write(self, entries: Sequence[dict[str, Any]]) -> int:
+        seq = await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
+        self._written = max(self._written, seq)
+        return seq
+
+    async def _folded(self, seq: int) -> None:
+        """Wait until our own fold has our messages up to that number."""
+        source = self._appender.source
 
         def folded() -> bool | None:
             if self._view.renewals != self._renewals:  # it went down with the stream: it would be waited for in vain

@@ -25,11 +25,17 @@ LONGEST_ID = 255
 """Bytes that AMQP allows a message id; a longer jid is in the body all the same."""
 
 
+Fault = tuple[str, str]
+"""Error class and message of what is buried."""
+
+
 class Published(NamedTuple):
-    """The identities of what left, by where it went: each was confirmed."""
+    """The identities of what left, by where it went, each confirmed; `failed` is to be tried again for `error`."""
 
     enqueued: list[str]
     buried: list[str]
+    failed: list[Pending]
+    error: BaseException | None
 
 
 class Releaser:
@@ -46,29 +52,52 @@ class Releaser:
         self._timeout = timeout
 
     async def publish(self, entries: Sequence[Pending]) -> Published:
-        """Publish all, each confirmed.
-
-        Raises the first BrokerError that is not the entry's own fault; what was published by then may be published
-        again by whoever leads next, which is the duplicate window that the design allows.
-        """
-        results = await asyncio.gather(*(self._one(entry) for entry in entries), return_exceptions=True)
-        done = Published([], [])
-        failure: BaseException | None = None
-        for entry, result in zip(entries, results, strict=True):
+        """Publish all together and return once each was confirmed, or given up for now. Raises nothing of the broker's:
+        what failed may have arrived, and is the caller's to try again."""
+        reads = [read_pending(self._stream, entry) for entry in entries]
+        faults, failed = await self._enqueue(entries, reads)
+        buried = {index: self._bury(entries[index], reads[index], fault) for index, fault in faults.items()}
+        results = await asyncio.gather(*buried.values(), return_exceptions=True)
+        for index, result in zip(buried, results, strict=True):
             if isinstance(result, BaseException):
-                failure = failure or result
-            else:
-                (done.buried if result else done.enqueued).append(entry.id)
-        if failure is not None and not (done.buried or done.enqueued):
-            raise failure
-        return done
+                failed[index] = result
+        left = [index for index in range(len(entries)) if index not in failed]
+        return Published(
+            [entries[index].id for index in left if index not in faults],
+            [entries[index].id for index in left if index in faults],
+            [entries[index] for index in sorted(failed)],
+            next(iter(failed.values()), None),
+        )
 
-    async def _one(self, entry: Pending) -> bool:
-        """Publish one; True when it was buried."""
-        read = read_pending(self._stream, entry)
-        fault = entry.fault or ("Killed", "killed") if entry.bury else await self._enqueue(read)
-        if fault is None:
-            return False
+    async def _enqueue(
+        self, entries: Sequence[Pending], reads: Sequence[Readable | Unreadable]
+    ) -> tuple[dict[int, Fault], dict[int, BaseException]]:
+        """Publish to their queues, all together: a call of its own for each costs as much as all the rest.
+
+        By index: what keeps an entry from there for ever, and what only went wrong now.
+        """
+        faults: dict[int, Fault] = {}
+        ready: dict[int, Outgoing] = {}
+        now = self._clock.wall()
+        for index, (entry, read) in enumerate(zip(entries, reads, strict=True)):
+            made = read if isinstance(read, Unreadable) else release(self._stream, read, now=now)
+            if entry.bury:
+                faults[index] = entry.fault or ("Killed", "killed")
+            elif isinstance(made, Unreadable):
+                faults[index] = made.error_class, made.error_message
+            else:
+                ready[index] = _outgoing(made, read.jid)
+        refused = await self._sender.publish_many(list(ready.values()), timeout=self._timeout) if ready else {}
+        failed: dict[int, BaseException] = {}
+        for place, error in refused.items():
+            index = list(ready)[place]
+            if isinstance(error, Unroutable | TooLarge):
+                faults[index] = type(error).__name__, str(error)
+            else:
+                failed[index] = error
+        return faults, failed
+
+    async def _bury(self, entry: Pending, read: Readable | Unreadable, fault: Fault) -> None:
         record = burial(
             read,
             jid=entry.jid,
@@ -79,18 +108,6 @@ class Releaser:
         )
         await self._graves.append([record], timeout=self._timeout)
         log.warning("buried %s of %s: %s: %s", entry.jid, self._stream, *fault)
-        return True
-
-    async def _enqueue(self, read: Readable | Unreadable) -> tuple[str, str] | None:
-        """Publish to its queue; the fault that keeps it from there for ever, if there is one."""
-        made = read if isinstance(read, Unreadable) else release(self._stream, read, now=self._clock.wall())
-        if isinstance(made, Unreadable):
-            return made.error_class, made.error_message
-        try:
-            await self._sender.publish(_outgoing(made, read.jid), timeout=self._timeout)
-        except (Unroutable, TooLarge) as error:
-            return type(error).__name__, str(error)
-        return None
 
 
 def _outgoing(made: Release, jid: str | None) -> Outgoing:

@@ -47,6 +47,7 @@ class _Request:
 
     done: asyncio.Future[None]
     chunks: int = 0
+    seq: int = 0
     sent: bool = False
     closed: bool = False
 
@@ -82,18 +83,18 @@ class Appender:
 
     @property
     def seq(self) -> int:
-        """The number of the last message begun; after an `append` of one task alone, of that append's last message."""
+        """The number of the last message begun."""
         return self._seq
 
-    async def append(self, entries: Sequence[bytes], *, timeout: float | None = None) -> None:
-        """Append JSON objects and return once the broker confirmed them all.
+    async def append(self, entries: Sequence[bytes], *, timeout: float | None = None) -> int:
+        """Append JSON objects and return once the broker confirmed them all: the number of their last message.
 
         Raises ConfirmTimeout after `timeout` seconds when they may have arrived, BrokerUnavailable when they certainly
         did not, Refused, TooLarge (an entry that no message can hold, and neither its job), ValueError (an entry is no
         JSON object). Cancelling gives up in the same way.
         """
         if not entries:
-            return
+            return self._seq
         request = _Request(asyncio.get_running_loop().create_future())
         chunks = _chunks(request, entries, self._most())
         try:
@@ -103,6 +104,7 @@ class Appender:
                 else:
                     self._queue.extend(chunks)
                     await request.done
+            return request.seq
         except TimeoutError:
             if request.closed:
                 raise again(CLOSED) from None
@@ -133,7 +135,7 @@ class Appender:
         self._idle.clear()
         try:
             for chunk in chunks:
-                self._seq += 1
+                self._seq = request.seq = self._seq + 1
                 await self._until_confirmed(chunk.entries, self._seq, (request,))
         finally:
             self._alone = None
@@ -162,6 +164,8 @@ class Appender:
         self._seq += 1
         entries = [entry for chunk in chunks for entry in chunk.entries]
         requests = [chunk.request for chunk in chunks]
+        for request in requests:
+            request.seq = self._seq
         sending = asyncio.create_task(self._until_confirmed(entries, self._seq, requests))
 
         def stop_when_abandoned(_: asyncio.Future[None]) -> None:

@@ -180,6 +180,12 @@ class EntryTable:
             return self._fresh[id_][1]
         return next(self._select("WHERE number=?", self._number(id_)), None)
 
+    def held(self, ids: Iterable[str], holder: Claim) -> list[Pending]:
+        """Those of these that `holder` has claimed, oldest due first."""
+        self.flush()
+        rest = f"WHERE {_THESE} AND claim_n=? AND claim_source=? ORDER BY due, pos_offset, pos_index"
+        return list(self._select(rest, self._numbers(ids), *holder))
+
     def of_jid(self, jid: str) -> list[Pending]:
         """All pending entries of a jid, oldest position first."""
         self._index("entries_jid")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from amqpjobs.model.pending import Claim, Facts, Pending, Trim
 from amqpjobs.model.words import Verdict
-from amqpjobs.streams.entry_table import SELECT, pending_of
+from amqpjobs.streams.entry_table import SELECT, id_of, pending_of
 from amqpjobs.streams.kept_tables import KeptTables
 
 SCHEMA = """
@@ -136,13 +136,15 @@ class SqliteStore(KeptTables):
 
     # What the leader asks.
 
-    def due(self, now: float, limit: int) -> list[Pending]:
-        """What is unclaimed and due at `now`, oldest due first; fewer when they are large."""
+    def due(self, now: float, limit: int) -> list[str]:
+        """What is unclaimed and due at `now`, by identity, oldest due first; fewer when they are large."""
         self.flush()
         rows = self.db.execute(
-            SELECT + "WHERE claim_n IS NULL AND due<=? ORDER BY due, pos_offset, pos_index LIMIT ?", (now, limit)
+            "SELECT number, odd_id, length(raw) FROM entries "
+            "WHERE claim_n IS NULL AND due<=? ORDER BY due, pos_offset, pos_index LIMIT ?",
+            (now, limit),
         )
-        return _bounded(rows)
+        return [id_of(number, odd) for number, odd, _ in _bounded(rows)]
 
     def next_due(self) -> float | None:
         """When the next unclaimed entry is due; None when none waits for a time."""
@@ -152,12 +154,12 @@ class SqliteStore(KeptTables):
         ).fetchone()
         return None if row is None else float(row[0])
 
-    def claimed(self, limit: int, n: int | None = None) -> list[Pending]:
-        """What is claimed and not settled, by any term or by term `n`, oldest due first; fewer when they are large."""
+    def claimed(self, limit: int) -> list[Pending]:
+        """What is claimed and not settled, by any term, oldest due first; fewer when they are large."""
         self.flush()
-        only, fields = ("AND claim_n=? ", (n, limit)) if n is not None else ("", (limit,))
         order = "ORDER BY due, pos_offset, pos_index LIMIT ?"
-        return _bounded(self.db.execute(SELECT + "WHERE claim_n IS NOT NULL " + only + order, fields))
+        rows = self.db.execute(SELECT + "WHERE claim_n IS NOT NULL " + order, (limit,))
+        return [pending_of(row) for row in _bounded(rows)]
 
     def all_after(self, number: int, limit: int) -> list[tuple[int, Pending]]:
         """All entries in order of insertion, by pages: those whose number is greater."""
@@ -166,14 +168,11 @@ class SqliteStore(KeptTables):
         return [(row[0], pending_of(row)) for row in rows]
 
 
-def _bounded(rows: Iterable[tuple[Any, ...]]) -> list[Pending]:
-    """The first rows, as far as their bodies together are not too much for memory."""
-    found: list[Pending] = []
+def _bounded(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The first rows, as far as their bodies together are not too much for memory: the last column, or its length."""
     size = 0
-    for row in rows:
-        entry = pending_of(row)
-        size += len(entry.raw)
-        if found and size > BATCH_BYTES:
-            break
-        found.append(entry)
-    return found
+    for number, row in enumerate(rows):
+        size += row[-1] if isinstance(row[-1], int) else len(row[-1])
+        if number and size > BATCH_BYTES:
+            return
+        yield row

@@ -67,6 +67,12 @@ class Protocol(RuleBasedStateMachine):
     def act_once(self, index: int) -> None:
         self.world.act(self.world.candidates[index])
 
+    @rule(index=who, claims=st.booleans())
+    def act_beside(self, index: int, claims: bool) -> None:
+        """Publishing and settling go on while an append is under way, and so does claiming while they do."""
+        act = self.world.claim_beside if claims else self.world.act_beside
+        act(self.world.candidates[index])
+
     @rule(index=who, confirm=st.booleans())
     def land(self, index: int, confirm: bool) -> None:
         self.world.land(self.world.candidates[index], confirm=confirm)
@@ -118,6 +124,8 @@ def moves(world: World) -> Iterator[Move]:
     for i, candidate in enumerate(world.candidates):
         if candidate.idle:
             yield lambda w, i=i: w.act(w.candidates[i])  # type: ignore[misc]
+        if candidate.publishing:
+            yield lambda w, i=i: w.claim_beside(w.candidates[i])  # type: ignore[misc]
         if candidate.sending is not None:
             yield lambda w, i=i: w.land(w.candidates[i], confirm=True)  # type: ignore[misc]
             if world.log[-1:] != [candidate.sending]:
@@ -199,7 +207,7 @@ class Stores(Protocol):
             assert kept.facts() == plain.facts()
             assert kept.ticks() == plain.ticks()
             assert all(kept.verdicts(u) == plain.verdicts(u) for u in self.world.commands)
-            assert [e.id for e in kept.due(NOW, 1000)] == [e.id for e in self.world.observe().due()]
+            assert kept.due(NOW, 1000) == [e.id for e in self.world.observe().due()]
         finally:
             db.close()
 

@@ -65,6 +65,7 @@ class Candidate:
     publishing: list[Pending] = field(default_factory=list)
     published: list[Pending] = field(default_factory=list)
     brought: bool = False
+    claiming: list[str] = field(default_factory=list)
 
     def append(self, *entries: dict[str, Any]) -> None:
         assert self.sending is None, "one unconfirmed append at a time"
@@ -225,17 +226,43 @@ class World:
                 self.candidates[index] = self._candidate(who.reader)
                 self.candidates[index].old = who.old
 
-    def _lead(self, who: Candidate) -> None:
-        epoch, term = who.reader.store.facts().epoch, who.term
-        assert epoch is not None and term is not None
+    def act_beside(self, who: Candidate) -> None:
+        """What goes on beside the claims (`scheduler.outflow`): it waits for no fold, and not for the term's end."""
+        if who.phase != "lead":
+            return
         if who.publishing:  # one at a time, so that a crash may come between
             entry = who.publishing.pop(0)
             self.publications[entry.jid] += 1
             who.published.append(entry)
+        elif who.published and who.sending is None:
+            self._settle(who)
+
+    def claim_beside(self, who: Candidate) -> None:
+        """The next claim, while what was granted before is still on its way."""
+        facts, due = who.reader.store.facts(), who.reader.due()
+        if who.phase != "lead" or not who.idle or facts.term != who.term or who.claiming or not due:
+            return
+        assert facts.epoch is not None and who.term is not None
+        who.claiming = [entry.id for entry in due]
+        who.append(control.write_claimed(facts.epoch, who.term.n, who.claiming))
+
+    def _settle(self, who: Candidate) -> None:
+        epoch, term = who.reader.store.facts().epoch, who.term
+        assert epoch is not None and term is not None
+        ids = [entry.id for entry in who.published]
+        who.append(control.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
+        who.published = []
+
+    def _lead(self, who: Candidate) -> None:
+        epoch, term = who.reader.store.facts().epoch, who.term
+        assert epoch is not None and term is not None
+        if who.claiming:
+            who.publishing += [e for e in who.reader.claimed() if e.id in who.claiming and e.claim == term]
+            who.claiming = []
+        if who.publishing:
+            self.act_beside(who)
         elif who.published:
-            ids = [entry.id for entry in who.published]
-            who.append(control.write_settled(epoch, term.n, ids, How.ENQUEUED, by=who.source, at=NOW))
-            who.published = []
+            self._settle(who)
         elif who.old and who.brought:  # it is on record, as our own fold says: the old state may go
             who.old.pop(0)
             who.brought = False

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from amqpjobs.model import control, names
 from amqpjobs.model.delayed import DelayedSet
 from amqpjobs.model.memory import MemoryStore
-from amqpjobs.model.pending import Pending
+from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import Again, Command, How, Op, Position, Target
 from amqpjobs.streams.entry_table import BUFFERED, INDEXES, MOST_OFFSET, EntryTable, id_of, number_of
 from amqpjobs.streams.follow import Message
@@ -202,7 +202,7 @@ def leaders_questions(view: DelayedView) -> list[str]:
     view.store.due(5.0, 10)
     view.store.next_due()
     view.store.claimed(10)
-    view.store.claimed(10, 1)
+    view.store.held(["7"], Claim(1, "s"))
     view.store.low()
     view.store.oldest(10)
     view.store.count_below(5)

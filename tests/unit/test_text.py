@@ -261,3 +261,28 @@ def test_what_cannot_be_cut_quickly_is_read_the_slow_way(raw: bytes) -> None:
             return f"NotJson: {error}"
 
     assert read(text.entries) == read(slices.entries)
+
+
+@pytest.mark.parametrize(
+    ("raw", "changed"),
+    [
+        (b'{"jid": "a", "x": [1.10]}', b'{"jid": "new", "x": [1.10],"queue":"q"}'),
+        (b'{"x":{"jid":1}}', b'{"x":{"jid":1},"jid":"new","queue":"q"}'),
+        (b'{"jid" : 1, "x":{"jid":2}}', b'{"jid":"new","x":{"jid":2},"queue":"q"}'),
+        (b'{"x":"jid","jid":null}', b'{"x":"jid","jid":"new","queue":"q"}'),
+        (b'{"j\\u0069d":1,"x":{"jid":2}}', b'{"jid":"new","x":{"jid":2},"queue":"q"}'),
+        (b'{"queue":12345678901234567890123,"n":1e400}', b'{"queue":"q","n":1e400,"jid":"new"}'),
+        (
+            b'{"queue":{"a":[{}]},"\xc3\xa9":"\xc3\xa9","jid":"\xc3\xa9"}',
+            b'{"queue":"q","\xc3\xa9":"\xc3\xa9","jid":"new"}',
+        ),
+        (b"{}", b'{"jid":"new","queue":"q"}'),
+    ],
+)
+def test_the_right_member_is_changed_whichever_way_is_taken(raw: bytes, changed: bytes) -> None:
+    assert text.with_members(raw, {"jid": "new", "queue": "q"}) == changed
+
+
+def test_an_unread_member_before_the_last_may_be_spaced() -> None:
+    assert text.member(b'{"a": {"job": 1}, "job": {"n": 1.10} }', "job") == b'{"n": 1.10}'
+    assert text.member(b'{"job": 1, "a": {"b": 2, "job": {"n": 1}}}', "job") == b"1"

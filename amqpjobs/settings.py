@@ -119,6 +119,8 @@ class Settings(BaseModel):
     """Overrides of the streams' limits, by stream."""
     recurring: Path | None = None
     """A TOML file of recurring jobs that the scheduler declares when it comes to lead."""
+    ocypod: Path | None = None
+    """Ocypod's TOML, for a dashboard that serves its clients."""
     tag: str = "production"
     """The third part of a process's identity, `hostname:pid:tag`."""
     apps: Words = Field(default_factory=list)

@@ -99,6 +99,14 @@ class TrackedDoor:
         except (ConfirmTimeout, ConnectionLost) as error:
             raise NotKnown(command.uuid) from error
 
+    @property
+    def trouble(self) -> str | None:
+        """Why jobs cannot be read or written now; None when they can."""
+        for link in (self._reading, self._writing):
+            if link.state != "up":
+                return link.last_error or "no connection to the broker"
+        return self._writing.blocked or (None if self.follower.caught_up else f"still reading {names.EVENTS}")
+
     async def judged(self, uuid: str) -> Judged | None:
         """What was said of a command of today; None when it is not known (yet)."""
 

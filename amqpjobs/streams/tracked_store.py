@@ -257,6 +257,11 @@ class TrackedStore:
         rows = self.db.execute("SELECT state, count(*) FROM jobs GROUP BY state")
         return {STATES[code]: n for code, n in rows}
 
+    def queued(self) -> dict[str, int]:
+        """How many jobs wait for a worker in each queue."""
+        found = "SELECT queues.name, count(jobs.id) FROM queues LEFT JOIN jobs ON jobs.queue=queues.name "
+        return dict(self.db.execute(f"{found}AND jobs.state={_QUEUED} GROUP BY queues.name"))
+
     def listed(
         self, states: Iterable[State], type_: str | None, limit: int, offset: int, *, downwards: bool = False
     ) -> list[Tracked]:

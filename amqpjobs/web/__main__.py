@@ -19,8 +19,10 @@ from amqpjobs.streams import state
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.errors import BrokerUnavailable, Refused
 from amqpjobs.streams.state import NoStateFolder
+from amqpjobs.web import ocypod_config
 from amqpjobs.web.access import BindRefused, check_bind
 from amqpjobs.web.app import create_app
+from amqpjobs.web.ocypod_config import BadOcypodFile
 
 log = logging.getLogger("amqpjobs.web")
 
@@ -63,8 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request, and we ask for depths all the time
     try:
         settings = Settings()
-        asyncio.run(serve(settings, options.host, options.port))
-    except (CannotServe, BindRefused, NoStateFolder, Unreadable) as error:
+        said = ocypod_config.read(settings.ocypod)
+        host = options.host or said.host or "127.0.0.1"
+        port = options.port if options.port is not None else said.port if said.port is not None else 8484
+        asyncio.run(serve(settings, host, port))
+    except (CannotServe, BindRefused, NoStateFolder, Unreadable, BadOcypodFile) as error:
         return _fail(str(error))
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
@@ -94,8 +99,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m amqpjobs.web", description="The dashboard and its JSON interface.")
-    parser.add_argument("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8484, help="port, 0 for a free one (default: %(default)s)")
+    parser.add_argument("--host", help="address to serve on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port, 0 for a free one (default: 8484)")
     return parser
 
 

@@ -12,6 +12,7 @@ from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.state import StateFolder
+from amqpjobs.streams.tracked_door import TrackedDoor
 from amqpjobs.web import (
     acting,
     api,
@@ -20,6 +21,8 @@ from amqpjobs.web import (
     job_page,
     lists,
     login,
+    ocypod,
+    ocypod_config,
     pages,
     problems,
     process_pages,
@@ -35,7 +38,7 @@ from amqpjobs.web.views import Views
 
 _MODULES = (
     api, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
-    pages, lists, login,
+    pages, lists, login, ocypod,
 )  # fmt: skip
 
 
@@ -51,23 +54,29 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        views = Views(settings, clock, folder or state.hold(settings, "web"))
+        held = folder or state.hold(settings, "web")
+        views = Views(settings, clock, held)
+        app.state.tracked = tracked = TrackedDoor(settings, clock, held.path, name="amqpjobs web")
         pulse = Pulse(views, app.state.renderer.sections, clock)
         app.state.views, app.state.pulse, app.state.clock = views, pulse, clock
         app.state.client = Client(settings, clock=clock)
         try:
             await views.start()
+            await tracked.start()
             await pulse.start()
             yield
         finally:
             await app.state.client.close()
             await pulse.stop()
+            await tracked.stop()
+            tracked.close()
             await views.stop()
             views.close()
 
     app = FastAPI(title="amqpjobs", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.renderer = pages.Renderer(settings.web_root_path)
     app.state.access = Access.of(settings, clock)
+    app.state.ocypod = ocypod_config.read(settings.ocypod)
     for module in _MODULES:
         app.include_router(module.router)
     problems.install(app)

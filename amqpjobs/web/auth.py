@@ -13,6 +13,7 @@ Where the credential is a cookie, the form's own token is needed besides.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterable
 from urllib.parse import parse_qs, urlencode
 
@@ -48,6 +49,8 @@ LOGIN, LOGOUT = "/login", "/logout"
 _HEALTH = ("/health/live", "/health/ready")
 """What a load balancer asks without a token: they tell a state, and nothing about jobs."""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_TAKES = re.compile(r"/queue/[^/]+/job")
+"""Who gets this takes a job: what a page elsewhere could make a browser do is guarded, whatever its method."""
 MOST_BYTES = 4 * 1024 * 1024
 """What the body of a request may have."""
 _STATE = "amqpjobs.visitor"
@@ -75,7 +78,7 @@ class Guard:
 
         refusal = self._refusal(scope)
         visitor: Visitor = scope.get(_STATE, Visitor())
-        if refusal is None and visitor.cookie and scope["method"] not in _READS:
+        if refusal is None and visitor.cookie and not _only_reads(scope):
             try:
                 receive, refusal = await self._form_token(Request(scope, receive), visitor)
             except ClientDisconnect:
@@ -91,7 +94,7 @@ class Guard:
         if visitor is None and not public:
             return self._unknown(scope, headers)
         scope[_STATE] = visitor or Visitor("nobody", "viewer")
-        if scope["method"] in _READS:
+        if _only_reads(scope):
             return None
         return self._foreign(headers) or _without_bounds(headers) or self._forbidden(scope[_STATE], path)
 
@@ -168,6 +171,10 @@ def path_of(scope: Scope) -> str:
     """The path below the one that the dashboard is mounted at."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", "")) or "/"
+
+
+def _only_reads(scope: Scope) -> bool:
+    return scope["method"] in _READS and not _TAKES.fullmatch(path_of(scope))
 
 
 def _without_bounds(headers: Headers) -> Response | None:

@@ -241,4 +241,4 @@ class TrackedMachine(RuleBasedStateMachine):
 
 
 TestTrackedMachine = TrackedMachine.TestCase
-TestTrackedMachine.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestTrackedMachine.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)

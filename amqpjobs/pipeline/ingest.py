@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from amqpjobs.pipeline.lake import Lake, Mark
 from amqpjobs.pipeline.planner import Planner
 from amqpjobs.pipeline.repeats import Repeats
+from amqpjobs.pipeline.rollup import worker_hours
 from amqpjobs.pipeline.tables import RAW, Raw
 from amqpjobs.streams.ranges import Position, Range
 
@@ -97,7 +97,7 @@ class Ingest:
     def _write(self, raw: Raw, rows: DataFrame, part: Path) -> tuple[int, int, int]:
         """The rows as files; how many, how many of them bad, and how many messages were repeats."""
         if not raw.keep:
-            _worker_hours(rows).write.partitionBy("date").parquet(str(part))
+            worker_hours(rows).write.partitionBy("date").parquet(str(part))
             return 0, 0, 0
         rows.write.partitionBy("date").parquet(str(part))
         repeated = self._repeats[raw.name].drop(part)
@@ -114,15 +114,3 @@ def _counts(part: Path) -> tuple[int, int]:
         told = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)]
         bad += sum(each.num_values - each.statistics.null_count for each in told)
     return rows, bad
-
-
-def _worker_hours(beats: DataFrame) -> DataFrame:
-    """Hours by process. A beat has its time, so one that came twice counts once."""
-    once = beats.where("bad IS NULL AND at IS NOT NULL").dropDuplicates(["identity", "nonce", "at"])
-    return once.groupBy(f.date_trunc("hour", "at").alias("hour"), "identity", "nonce").agg(
-        f.count("*").alias("beats"),
-        f.sum(f.col("busy").cast("long")).alias("busy"),
-        f.sum(f.col("concurrency").cast("long")).alias("concurrency"),
-        f.max("rss_kb").alias("rss_max_kb"),
-        f.first("date").alias("date"),
-    )

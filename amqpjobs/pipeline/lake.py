@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +22,16 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.transaction import AddAction
 
-from amqpjobs.pipeline.tables import SCHEMAS
+from amqpjobs.pipeline.tables import SCHEMAS, SUMS
 
 CONFIGURATION = {
     "delta.logRetentionDuration": "interval 7 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.checkpointInterval": "50",
 }
+_TOLD_OF_RAW = ("epoch", "offset")
+_TOLD = {name: (schema.names[0],) for name, schema in SUMS.items()}
+"""The columns whose extremes each file tells: of sums, the time."""
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
@@ -74,13 +77,11 @@ class Lake:
         """The table as it is now; created when it is missing."""
         table = self._tables.get(name)
         if table is None:
-            table = DeltaTable.create(
-                str(self.folder / name),
-                SCHEMAS[name],
-                mode="ignore",
-                partition_by=["date"],
-                configuration=CONFIGURATION,
-            )
+            # Statistics of a column that some file lacks would hide its rows from filters on that column.
+            columns = ",".join(_TOLD.get(name, _TOLD_OF_RAW))
+            told = {**CONFIGURATION, "delta.dataSkippingStatsColumns": columns}
+            where, schema = str(self.folder / name), SCHEMAS[name]
+            table = DeltaTable.create(where, schema, mode="ignore", partition_by=["date"], configuration=told)
             self._tables[name] = table
         table.update_incremental()
         return table
@@ -131,7 +132,7 @@ class Lake:
         """The entry in Delta's log of a file that Spark wrote under `date=…`."""
         metadata = pq.read_metadata(file)
         date = file.parent.name.removeprefix("date=")
-        low, high = _extremes(metadata)
+        low, high = _extremes(metadata, _TOLD.get(name, _TOLD_OF_RAW))
         stats = {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": {}}
         path = file.relative_to(self.folder / name).as_posix()
         added = AddAction(path, file.stat().st_size, {"date": date}, int(time.time() * 1000), True, json.dumps(stats))
@@ -156,17 +157,22 @@ def _joined(high: int, low: int) -> bytes:
     return b"".join(half.to_bytes(8, "big", signed=True) for half in (high, low))
 
 
-def _extremes(metadata: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """The least and the greatest epoch and offset in a Parquet file, as far as its statistics tell."""
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
+def _extremes(metadata: Any, columns: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The least and the greatest of these columns in a Parquet file, as JSON values."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
     for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
         for column in (group.column(number) for number in range(group.num_columns)):
             name, told = column.path_in_schema, column.statistics
-            if name in ("epoch", "offset") and told is not None and told.has_min_max:
+            if name in columns and told is not None and told.has_min_max:
                 low[name] = min(low.get(name, told.min), told.min)
                 high[name] = max(high.get(name, told.max), told.max)
-    return low, high
+    return _spelled(low), _spelled(high)
+
+
+def _spelled(extremes: dict[str, Any]) -> dict[str, Any]:
+    times = {name: at.strftime("%Y-%m-%dT%H:%M:%S.%fZ") for name, at in extremes.items() if hasattr(at, "strftime")}
+    return {**extremes, **times}
 
 
 def _column(found: Any, name: str) -> list[Any]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from amqpjobs.history.buckets import BASE, NONE
 from amqpjobs.pipeline.lake import Lake, Mark
-from amqpjobs.pipeline.tables import BY_NAME, ROLLUPS
+from amqpjobs.pipeline.tables import BY_NAME, ROLLUPS, SPANS
 
 log = logging.getLogger("amqpjobs.pipeline")
 
@@ -147,7 +147,7 @@ def merged(figures: DataFrame, unit: str) -> DataFrame:
         for kind, mine in of.items()
     ]
     whole = buckets.groupBy(unit, *_KEY).agg(*columns, *histograms)
-    return whole.withColumn("date", f.to_date(unit))
+    return whole.withColumn("date", _first_day(f"metrics_{unit}", unit))
 
 
 def errors(rows: DataFrame) -> DataFrame:
@@ -162,4 +162,40 @@ def errors(rows: DataFrame) -> DataFrame:
         f.min_by("jid", first).alias("jid"),
         f.substring(f.min_by("error_message", first), 1, _LONGEST_MESSAGE).alias("error_message"),
     )
-    return hours.withColumn("date", f.to_date("hour"))
+    return hours.withColumn("date", _first_day("errors_hour", "hour"))
+
+
+def worker_hours(beats: DataFrame) -> DataFrame:
+    """Hours by process. A beat has its time, so one that came twice counts once."""
+    once = beats.where("bad IS NULL AND at IS NOT NULL").dropDuplicates(["identity", "nonce", "at"])
+    hours = once.groupBy(f.date_trunc("hour", "at").alias("hour"), "identity", "nonce").agg(
+        f.count("*").alias("beats"),
+        f.sum(f.col("busy").cast("long")).alias("busy"),
+        f.sum(f.col("concurrency").cast("long")).alias("concurrency"),
+        f.max("rss_kb").alias("rss_max_kb"),
+    )
+    return hours.withColumn("date", _first_day("heartbeats_hour", "hour"))
+
+
+def _first_day(table: str, time: str) -> Column:
+    """The first day of what a file of the table spans."""
+    return f.to_date(f.date_trunc(SPANS[table], time))
+
+
+def _added_errors(rows: DataFrame) -> DataFrame:
+    keys = ("hour", "class", "queue", "error_class", "fingerprint")
+    sums = [f.sum(name).alias(name) for name in ("count", "dead")]
+    return rows.groupBy(*keys).agg(*sums, f.first("jid").alias("jid"), f.first("error_message").alias("error_message"))
+
+
+def _added_worker_hours(rows: DataFrame) -> DataFrame:
+    sums = [f.sum(name).alias(name) for name in ("beats", "busy", "concurrency")]
+    return rows.groupBy("hour", "identity", "nonce").agg(*sums, f.max("rss_max_kb").alias("rss_max_kb"))
+
+
+ADDED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    **{name: lambda rows, unit=unit: merged(of_partials(rows, unit), unit) for name, unit in UNITS.items()},  # type: ignore[misc]
+    "errors_hour": _added_errors,
+    "heartbeats_hour": _added_worker_hours,
+}
+"""Of each table of sums: its rows, one a key."""

@@ -144,6 +144,14 @@ RAW = (
 BY_NAME = {table.name: table for table in RAW}
 ROLLUPS = {"metrics_minute": _sums("minute"), "metrics_hour": _sums("hour"), "metrics_day": _sums("day")}
 SUMS = {**ROLLUPS, "errors_hour": ERRORS, "heartbeats_hour": WORKER_HOURS}
+SPANS = {
+    "metrics_minute": "day",
+    "metrics_hour": "month",
+    "metrics_day": "year",
+    "errors_hour": "month",
+    "heartbeats_hour": "month",
+}
+"""What a file of a table of sums spans at most: `date` is its first day. A year of days in 365 files would be slow."""
 SCHEMAS: dict[str, pa.Schema] = {**{table.name: table.schema for table in RAW if table.keep}, **SUMS}
 
 

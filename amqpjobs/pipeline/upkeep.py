@@ -7,13 +7,14 @@ import logging
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties
+from deltalake import CommitProperties, write_deltalake
 from pyspark.sql import SparkSession
 
 from amqpjobs.pipeline.lake import Lake
-from amqpjobs.pipeline.rollup import UNITS, merged, of_partials
-from amqpjobs.pipeline.tables import RAW, ROLLUPS, SCHEMAS
+from amqpjobs.pipeline.rollup import ADDED
+from amqpjobs.pipeline.tables import RAW, SCHEMAS
 from amqpjobs.settings import Settings, age_seconds
 
 log = logging.getLogger("amqpjobs.pipeline")
@@ -37,12 +38,12 @@ class Upkeep:
         day = today or datetime.datetime.now(datetime.UTC).date()
         for name, age in self._ages.items():
             self._forget(name, day - datetime.timedelta(seconds=age_seconds(age)))
-        for name in ROLLUPS:
+        for name in ADDED:
             for date in self._crowded(name):
                 self._add_up(name, date)
         for name in SCHEMAS:
             table = self._lake.table(name)
-            if name not in ROLLUPS and self._crowded(name):
+            if name not in ADDED and self._crowded(name):
                 table.optimize.compact()
             table.vacuum(KEEP_FILES_HOURS, dry_run=False, enforce_retention_duration=False)
             table.create_checkpoint()
@@ -67,21 +68,17 @@ class Upkeep:
 
     def _add_up(self, name: str, date: datetime.date) -> None:
         """The rows of a day, one a key: its files are replaced in one commit, the table's marks stay as they are."""
-        unit, part = UNITS[name], self._lake.new_part(name)
+        part = self._lake.new_part(name)
         files = [str(self._lake.folder / name / path) for path in self._files(name)[date]]
         try:
-            rows = merged(of_partials(self._spark.read.parquet(*files), unit), unit)
+            rows = ADDED[name](self._spark.read.parquet(*files))
             rows.drop("date").coalesce(1).write.parquet(str(part))
             self._replace(name, date, part)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
     def _replace(self, name: str, date: datetime.date, part: Path) -> None:
-        from deltalake import write_deltalake  # noqa: PLC0415
-
         written = pq.read_table(part)
-        import pyarrow as pa  # noqa: PLC0415
-
         whole = written.append_column("date", pa.array([date] * written.num_rows, pa.date32()))
         write_deltalake(
             self._lake.table(name),

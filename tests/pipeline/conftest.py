@@ -23,6 +23,9 @@ from tests.pipeline import streams
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("spark")
     extra = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    # Little data: compiling a query takes longer than running it does.
+    extra |= {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+    extra |= {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false"}
     spark = session(Settings(), extra, quick=True)
     yield spark
     spark.stop()

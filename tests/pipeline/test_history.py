@@ -1,0 +1,190 @@
+"""Reading the lake without a JVM: right figures, from tables that are made here."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from amqpjobs.history import lag
+from amqpjobs.history.buckets import Bucket, bucket_of, quantile
+from amqpjobs.history.lag import Lag
+from amqpjobs.history.reader import History
+from amqpjobs.history.store import HistoryMissing
+from tests.pipeline import sums
+from tests.pipeline.streams import NOON
+
+SHARES = (0.01, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999)
+DAY = 86400.0
+MIDNIGHT = NOON - DAY / 2
+
+
+def samples(kind: str) -> list[int]:
+    rng = random.Random(7)
+    drawn: dict[str, Callable[[], int]] = {
+        "lognormal": lambda: round(rng.lognormvariate(9, 1.2)),
+        "bimodal": lambda: round(rng.gauss(2_000, 150) if rng.random() < 0.7 else rng.gauss(900_000, 40_000)),
+        "two values": lambda: 1_234 if rng.random() < 0.4 else 567_890,
+        "uniform": lambda: rng.randrange(10_000, 1_000_000),
+        "constant": lambda: 54_321,
+    }
+    return [drawn[kind]() for _ in range(20_000)]
+
+
+@pytest.mark.parametrize("kind", ["lognormal", "bimodal", "two values", "uniform", "constant"])
+def test_quantiles_are_within_two_percent_after_merging(kind: str) -> None:
+    figures = samples(kind)
+    merged: dict[int, Bucket] = {}
+    for part in (figures[at : at + 137] for at in range(0, len(figures), 137)):  # as minutes into days
+        for each in sums.histogram(part):
+            before = merged.get(each.bucket, Bucket(each.bucket, 0, 0))
+            merged[each.bucket] = Bucket(each.bucket, before.n + each.n, before.us + each.us)
+    assert sorted(merged.values()) == sums.histogram(figures)
+    ordered = sorted(figures)
+    for share in SHARES:
+        exact = ordered[round(share * (len(ordered) - 1))]
+        found = quantile(merged.values(), share, ordered[0], ordered[-1])
+        assert found == pytest.approx(exact, rel=0.02), share
+
+
+def test_quantiles_of_little() -> None:
+    assert quantile([], 0.5, 0, 0) is None
+    assert quantile([Bucket(bucket_of(0), 3, 0)], 0.5, 0, 0) == 0
+    assert quantile(sums.histogram([70]), 0.99, 70, 70) == 70
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def runs(count: int, since: float, seconds: float, seed: int = 1) -> list[tuple[float, str, str, int, bool]]:
+    rng = random.Random(seed)
+    at = [since + rng.random() * seconds for _ in range(count)]
+    return [
+        (each, rng.choice("ABC"), rng.choice(("low", "high")), rng.randrange(1, 10**6), rng.random() < 0.1)
+        for each in at
+    ]
+
+
+def test_series_add_up_what_several_rows_say(folder: Path) -> None:
+    found = runs(3000, MIDNIGHT - 3 * DAY, 6 * DAY)
+    for half in (found[:1500], found[1500:]):  # two rows of most keys
+        sums.write(folder, "metrics_hour", sums.rows(half, "hour"))
+    history = History(folder)
+    points = history.series(MIDNIGHT, MIDNIGHT + DAY, "hour", cls="A", queue="low", quantiles=(0.5,))
+    mine = [run for run in found if MIDNIGHT <= run[0] < MIDNIGHT + DAY and run[1:3] == ("A", "low")]
+    assert mine
+    for point in points:
+        ran = [run for run in mine if point.at <= run[0] < point.at + 3600]
+        assert (point.runs, point.failed) == (len(ran), sum(run[4] for run in ran))
+        assert point.run_ms == pytest.approx(sum(run[3] for run in ran) / 1000)
+        assert point.run_max_ms == max(run[3] for run in ran) / 1000
+        assert len(point.quantiles) == 1
+    assert sum(point.runs for point in points) == len(mine)
+
+
+@pytest.mark.parametrize(("noon", "hours"), [(1_793_552_400.0, 25), (1_772_989_200.0, 23), (1_780_000_000.0, 24)])
+def test_met_03_a_local_day_has_all_its_hours(folder: Path, noon: float, hours: int) -> None:
+    """2026-11-01 and 2026-03-08 in Los Angeles: one run each hour, and none is counted on another day, or twice."""
+    pacific = ZoneInfo("America/Los_Angeles")
+    first = noon // 3600 * 3600 - 60 * 3600
+    found = [(first + 3600 * n + 1800, "A", "low", 1000, False) for n in range(120)]
+    sums.write(folder, "metrics_hour", sums.rows(found, "hour"))
+    points = History(folder).series(first, first + 120 * 3600, "day", zone=pacific)
+    [day] = [point for point, after in itertools.pairwise(points) if point.at <= noon < after.at]
+    assert day.runs == hours
+    assert sum(point.runs for point in points) == 120
+
+
+def test_percentiles_and_classes_are_those_of_the_runs(folder: Path) -> None:
+    found = runs(5000, MIDNIGHT - 400 * DAY, 500 * DAY)
+    sums.write(folder, "metrics_day", sums.rows(found, "day"))
+    history = History(folder)
+    span = (MIDNIGHT - 390 * DAY, MIDNIGHT + 50 * DAY)
+    mine = [run for run in found if span[0] <= run[0] < span[1]]
+    ordered = sorted(run[3] / 1000 for run in mine if run[1] == "B")
+    for share, told in zip(SHARES, history.percentiles(*span, SHARES, cls="B"), strict=True):
+        rank = share * (len(ordered) - 1)
+        assert told is not None
+        assert 0.98 * ordered[int(rank)] <= told <= 1.02 * ordered[min(int(rank) + 1, len(ordered) - 1)]
+    classes = history.classes(*span)
+    assert sum(each.runs for each in classes) == len(mine)
+    for each in classes:
+        ran = [run[3] / 1000 for run in mine if run[1:3] == (each.cls, each.queue)]
+        assert (each.runs, each.max_ms) == (len(ran), max(ran))
+        assert each.run_mean_ms == pytest.approx(sum(ran) / len(ran))
+    total = [each.runs * (each.run_mean_ms or 0) for each in classes]
+    assert total == sorted(total, reverse=True)
+    assert history.percentiles(*span, (0.5,), cls="nobody") == [None]
+
+
+def entry(at: float, jid: str, **members: Any) -> dict[str, Any]:
+    return {"epoch": 0, "offset": 1, "item": 0, "at": at, "jid": jid, "class": "A", "queue": "low", **members}
+
+
+def test_a_jobs_life_is_told_in_order(folder: Path) -> None:
+    sums.write(folder, "raw_retries", [entry(NOON + 1, "j", type="retry", error_class="Timeout", retry_count=1)])
+    sums.write(folder, "raw_metrics", [entry(NOON + 1, "j", status="failed", run_us=1500), entry(NOON, "other")])
+    sums.write(folder, "raw_metrics", [entry(NOON + 9, "j", status="success", attempt=2)])
+    life = History(folder).life("j", NOON, NOON + 60)
+    assert [event.what for event in life][-1] == "success"
+    assert {(event.what, event.where, event.at) for event in life} == {
+        ("failed", "job_metrics", NOON + 1),
+        ("retry", "retries", NOON + 1),
+        ("success", "job_metrics", NOON + 9),
+    }
+    [failed] = [event for event in life if event.what == "failed"]
+    assert failed.details == {"class": "A", "queue": "low", "run_ms": 1.5}
+
+
+def test_top_errors_are_those_that_happen_most(folder: Path) -> None:
+    def group(hour: float, mark: str, count: int) -> dict[str, Any]:
+        shared = {"class": "A", "queue": "low", "error_class": "E", "dead": 1, "jid": f"{mark}{hour}"}
+        return {"hour": hour, "fingerprint": mark, "count": count, "error_message": "…", **shared}
+
+    sums.write(folder, "errors_hour", [group(NOON, "a", 3), group(NOON + 3600, "a", 3), group(NOON, "b", 5)])
+    first, second = History(folder).top_errors(NOON + 600, NOON + 7200)
+    assert (first.fingerprint, first.failures, first.dead, first.jid) == ("a", 6, 2, f"a{NOON + 3600}")
+    assert (second.fingerprint, second.failures) == ("b", 5)
+
+
+def test_a_lake_that_is_not_there_yet_is_empty(folder: Path) -> None:
+    history = History(folder)
+    assert history.series(MIDNIGHT, NOON, "hour", quantiles=(0.5,)) == []
+    assert history.percentiles(MIDNIGHT, NOON, (0.5,)) == [None]
+    assert not history.classes(MIDNIGHT, NOON)
+    assert not history.top_errors(MIDNIGHT, NOON)
+    assert not history.lag()
+    assert history.life("j", MIDNIGHT, NOON) == []
+
+
+def test_new_rows_are_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amqpjobs.history.store.FRESH_SECONDS", 0.0)
+    sums.write(folder, "metrics_hour", sums.rows(runs(10, NOON, 60), "hour"))
+    history = History(folder)
+    assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 10
+    sums.write(folder, "metrics_hour", sums.rows(runs(5, NOON, 60), "hour"))
+    assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 15
+
+
+def test_without_the_extra_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(HistoryMissing, match=r"pip install 'amqpjobs\[history\]'"):
+        History(folder)
+
+
+def test_the_lag_is_a_figure_for_prometheus_too(folder: Path) -> None:
+    folder.mkdir()
+    lags = [Lag("job_metrics", 12, 99.5, 100.0), Lag("retries", 0, None, 100.0)]
+    lag.write(folder, lags)
+    assert lag.read(folder) == lags
+    lines = (folder / lag.PROMETHEUS).read_text().splitlines()
+    assert 'amqpjobs_pipeline_behind_messages{stream="job_metrics"} 12' in lines
+    assert [line for line in lines if 'since_seconds{stream="retries"}' in line] == []

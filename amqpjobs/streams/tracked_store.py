@@ -6,6 +6,8 @@ import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable
+from heapq import merge
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -46,6 +48,7 @@ CREATE INDEX IF NOT EXISTS jobs_wake ON jobs (wake) WHERE wake IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_key ON jobs (queue, key) WHERE key<>'' AND state IN ({_LIVE});
 CREATE INDEX IF NOT EXISTS jobs_worker ON jobs (worker) WHERE worker<>'' AND state={_RUNNING};
 CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, priority, id);
+CREATE INDEX IF NOT EXISTS jobs_type ON jobs (type, state, priority, id) WHERE type<>'';
 CREATE TABLE IF NOT EXISTS payloads (id INTEGER PRIMARY KEY, data BLOB NOT NULL, output BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS tags (tag TEXT, id INTEGER, PRIMARY KEY (tag, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS types (type TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -262,15 +265,13 @@ class TrackedStore:
         found = "SELECT queues.name, count(jobs.id) FROM queues LEFT JOIN jobs ON jobs.queue=queues.name "
         return dict(self.db.execute(f"{found}AND jobs.state={_QUEUED} GROUP BY queues.name"))
 
-    def listed(
-        self, states: Iterable[State], type_: str | None, limit: int, offset: int, *, downwards: bool = False
-    ) -> list[Tracked]:
-        """One page of the jobs in some states (of one type), in priority order."""
-        codes = ",".join(str(_CODE[state]) for state in states)
-        way = "DESC" if downwards else "ASC"
-        where = f"WHERE state IN ({codes})" + ("" if type_ is None else " AND type=?")
-        found = f"SELECT id FROM jobs {where} ORDER BY priority {way}, id {way} LIMIT ? OFFSET ?"  # noqa: S608
-        return self._these(self.db.execute(found, [*([] if type_ is None else [type_]), limit, offset]))
+    def listed(self, states: Iterable[State], type_: str | None, limit: int, offset: int) -> list[Tracked]:
+        """One page of the jobs in some states (of one type), in priority order: less first, then the older."""
+        of_type, values = ("", []) if type_ is None else (" AND type=? AND type<>''", [type_])
+        found = f"SELECT priority, id FROM jobs WHERE state=?{of_type} ORDER BY priority, id LIMIT ?"  # noqa: S608
+        pages = [self.db.execute(found, [_CODE[state], *values, limit + offset]) for state in states]
+        chosen = islice(merge(*pages), offset, offset + limit)
+        return self._these([(id_,) for _, id_ in chosen])
 
     def lines(self, id_: int, after: int = 0) -> list[tuple[int, float, str]]:
         """A job's log after line number `after`: number, time, line."""

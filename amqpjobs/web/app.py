@@ -19,6 +19,7 @@ from amqpjobs.web import (
     class_pages,
     enqueueing,
     job_page,
+    kue,
     lists,
     login,
     ocypod,
@@ -38,7 +39,7 @@ from amqpjobs.web.views import Views
 
 _MODULES = (
     api, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
-    pages, lists, login, ocypod,
+    pages, lists, login, ocypod, kue,
 )  # fmt: skip
 
 

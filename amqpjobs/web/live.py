@@ -70,6 +70,11 @@ class Pulse(Service):
         finally:
             self._watchers -= 1
 
+    @property
+    def closing(self) -> bool:
+        """Whether event streams are to end."""
+        return self._closing
+
     async def shut(self) -> None:
         """End all event streams: a server that stops would wait for them."""
         self._closing = True

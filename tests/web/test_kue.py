@@ -1,0 +1,141 @@
+"""Tracked jobs under /api/tracked: Kue's listings and priorities, Queasy's singletons, and changes as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.patience import PATIENCE
+from tests.web.conftest import Dashboard
+from tests.web.test_ocypod import scheduler as scheduler  # noqa: PLC0414 (a fixture)
+from tests.web.test_ocypod import server as server  # noqa: PLC0414 (a fixture)
+
+Eventually = Callable[..., Awaitable[Any]]
+
+
+async def create(server: Dashboard, status: int = 201, **job: Any) -> dict[str, Any]:
+    response = await server.client.post("/api/tracked", json=job)
+    assert response.status_code == status, response.text
+    made: dict[str, Any] = response.json()
+    return made
+
+
+async def ids(server: Dashboard, **wanted: Any) -> list[int]:
+    return [job["id"] for job in (await server.get("/api/tracked", params=wanted)).json()]
+
+
+async def listings(server: Dashboard) -> None:
+    """All, by state, by type, by both; in priority order with names."""
+    before = time.time() * 1000
+    made = {
+        name: (await create(server, type="mail", priority=name))["id"]
+        for name in ("low", "normal", "medium", "high", "critical")
+    }
+    number = (await create(server, type="mail", priority=-7))["id"]
+    later = (await create(server, type="mail", delay=3_600_000))["id"]
+    other = (await create(server, type="print", data={"kissa": "ismo"}))["id"]
+    order = [made["critical"], made["high"], number, made["medium"], made["normal"], made["low"]]
+    assert await ids(server, state="inactive", type="mail") == order
+    assert await ids(server, state="delayed") == [later]
+    assert await ids(server, type="print") == [other]
+    assert await ids(server) == [*order[:5], later, other, order[5]]
+    assert await ids(server, limit=2, offset=1) == order[1:3]
+    assert (await server.get("/api/tracked/types")).json() == ["mail", "print"]
+    taken = await server.client.post("/api/tracked/take", json={"type": "mail"})
+    assert taken.json()["id"] == made["critical"]
+    assert await ids(server, state="active") == [made["critical"]]
+    held = {"X-Attempt": taken.headers["X-Attempt"]}
+    done = await server.client.patch(f"/api/tracked/{made['critical']}", json={"status": "completed"}, headers=held)
+    assert done.status_code == 204
+    assert await ids(server, state="complete", type="mail") == [made["critical"]]
+    assert (await server.get("/api/tracked", params={"state": "none"})).status_code == 422
+    assert (await server.get("/api/tracked/counts")).json() == {
+        "inactive": 6, "active": 0, "complete": 1, "failed": 0, "delayed": 1, "cancelled": 0,
+    }  # fmt: skip
+    job = (await server.get(f"/api/tracked/{other}")).json()
+    assert (job["data"], job["type"], job["state"], job["priority"]) == ({"kissa": "ismo"}, "print", "inactive", 0)
+    assert before - 1 <= job["created_at"] <= job["updated_at"] <= time.time() * 1000 + 1
+
+
+async def progress_output_and_log(server: Dashboard) -> None:
+    job = (await create(server, queue="watched", type="w"))["id"]
+    await server.client.post("/api/tracked/take", json={"queue": "watched"})
+    said = {"progress": 40, "output": {"x": 1.5}, "lines": ["one", "<b>two</b>"]}
+    assert (await server.client.patch(f"/api/tracked/{job}", json=said)).status_code == 204
+    assert (await server.client.patch(f"/api/tracked/{job}", json={"lines": ["three"]})).status_code == 204
+    shown = (await server.get(f"/api/tracked/{job}")).json()
+    assert (shown["progress"], shown["output"]) == (40, {"x": 1.5})
+    assert [line["line"] for line in shown["log"]] == ["one", "<b>two</b>", "three"]
+    assert [line["n"] for line in (await server.get(f"/api/tracked/{job}?after=2")).json()["log"]] == [3]
+
+
+async def singletons(server: Dashboard) -> None:
+    """Queasy's ways in over HTTP: dispatch, update, blocked, cancel, evicted."""
+    job = (await create(server, queue="one", key="k", data=1))["id"]
+    assert (await create(server, 200, queue="one", key="k", data=2))["id"] == job
+    taken = await server.client.post("/api/tracked/take", json={"queue": "one", "worker": "w"})
+    assert taken.json()["data"] == 2
+    assert (await server.client.post("/api/tracked/cancel", json={"queue": "one", "key": "k"})).status_code == 409
+    blocked = await create(server, queue="one", key="k", data=3)
+    assert (blocked["status"], blocked["state"]) == ("blocked", "delayed")
+    assert (await server.client.post("/api/tracked/take", json={"queue": "one"})).status_code == 204
+    assert (await server.client.post("/api/tracked/bump", json={"worker": "w"})).status_code == 204
+    assert (await server.client.post("/api/tracked/bump", json={"worker": "v"})).status_code == 410
+    assert (await server.client.post(f"/api/tracked/{job}/beat", headers={"X-Attempt": "x"})).status_code == 409
+    failed = {"status": "failed", "error": "boom", "permanent": True}
+    assert (await server.client.patch(f"/api/tracked/{job}", json=failed)).status_code == 204
+    assert (await server.get(f"/api/tracked/{blocked['id']}")).json()["status"] == "queued"
+    assert (await server.client.post("/api/tracked/cancel", json={"queue": "one", "key": "k"})).status_code == 204
+    assert (await server.client.post("/api/tracked/cancel", json={"queue": "one", "key": "k"})).status_code == 404
+
+
+async def what_cannot_be(server: Dashboard) -> None:
+    for method, path, body, status in [
+        ("POST", "", {"priority": "urgent"}, 422), ("POST", "", {"queue": "a/b"}, 422), ("POST", "", {"x": 1}, 422),
+        ("POST", "", {"settings": {"timeout": -1}}, 422), ("POST", "", {"settings": {"x": 1}}, 422),
+        ("POST", "", {"update_run_at": "sometimes"}, 422), ("POST", "/take", {}, 422),
+        ("POST", "/take", {"queue": "none"}, 404), ("PATCH", "/7", {"status": "timed_out"}, 422),
+        ("GET", "/7", None, 404), ("PATCH", "/7", {}, 404), ("DELETE", "/7", None, 404), ("POST", "/7/beat", None, 404),
+        ("GET", "/x", None, 422),
+    ]:  # fmt: skip
+        response = await server.client.request(method, f"/api/tracked{path}", json=body)
+        assert response.status_code == status, (method, path, body, response.text)
+
+
+async def changes_come_as_events(server: Dashboard) -> None:
+    seen: list[tuple[str, str]] = []
+    listening = asyncio.Event()
+
+    async def listen() -> None:
+        async with server.client.stream("GET", "/api/tracked/events") as response:
+            name = ""
+            async for line in response.aiter_lines():
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data" and name in ("job", "gone"):
+                    told = json.loads(value)
+                    seen.append((name, told["status"]) if name == "job" else (name, ""))
+                listening.set()
+                if seen and seen[-1][0] == "gone":
+                    return
+
+    task = asyncio.create_task(listen())
+    async with asyncio.timeout(PATIENCE):
+        await listening.wait()
+        job = (await create(server, queue="told"))["id"]
+        await server.client.post("/api/tracked/take", json={"queue": "told"})
+        await server.client.patch(f"/api/tracked/{job}", json={"status": "completed"})
+        assert (await server.client.delete(f"/api/tracked/{job}")).status_code == 204
+        await task
+    statuses = [status for name, status in seen if name == "job"]
+    assert statuses == sorted(statuses, key=["queued", "running", "completed"].index)
+
+
+async def test_tracked_jobs_over_http(server: Dashboard) -> None:
+    """One server for all of it; each part has queues and types of its own."""
+    for part in (listings, progress_output_and_log, singletons, what_cannot_be, changes_come_as_events):
+        await part(server)

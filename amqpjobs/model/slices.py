@@ -91,7 +91,7 @@ def _spliced(raw: bytes, changes: Mapping[str, Any]) -> bytes | None:
     """`with_members` without reading every member; None where it is not certain which bytes a member has.
 
     Without a backslash, `"name"` stands for a string of its own wherever it stands. If the object has such a member and
-    the string is there once, it is the member's name.
+    the string is there once, it is the member's name. What has its value already keeps its bytes.
     """
     raw = bare(raw)
     if b"\\" in raw or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
@@ -107,11 +107,11 @@ def _spliced(raw: bytes, changes: Mapping[str, Any]) -> bytes | None:
         quoted = dump(name).decode()
         if name not in value:
             added += f",{quoted}:{dump(change).decode()}"
-        elif body.count(quoted) == 1:
+        elif body.count(quoted) != 1:
+            return None
+        elif type(value[name]) is not type(change) or value[name] != change:
             begin = _skip(body, _expect(body, _skip(body, body.index(quoted) + len(quoted)), ":"))
             body = body[:begin] + dump(change).decode() + body[value_at(body, begin)[1] :]
-        else:
-            return None
     return (body[:-1] + added + "}").encode()
 
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from amqpjobs.clock import Clock
 from amqpjobs.model.pending import Pending
-from amqpjobs.scheduler.release import Published, Releaser
+from amqpjobs.scheduler.release import Published
 from amqpjobs.streams.room import Room
 
 log = logging.getLogger("amqpjobs.scheduler")
@@ -37,8 +37,13 @@ RETRY = 1.0
 class Outflow:
     """Publishes and settles what is put in, the earliest due first. One reign's; `run` is its loop."""
 
-    def __init__(self, releaser: Releaser, settle: Callable[[Published], Awaitable[None]], clock: Clock) -> None:
-        self._releaser = releaser
+    def __init__(
+        self,
+        publish: Callable[[Sequence[Pending]], Awaitable[Published]],
+        settle: Callable[[Published], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._publish = publish
         self._settle = settle
         self._clock = clock
         self._heap: list[tuple[float, int, Pending]] = []
@@ -117,7 +122,7 @@ class Outflow:
         count = len(part)
         try:
             while part:
-                published = await self._releaser.publish(part)
+                published = await self._publish(part)
                 await self._settle(published)
                 part = published.failed
                 if part:

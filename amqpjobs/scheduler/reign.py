@@ -67,7 +67,7 @@ class Reign:
         self._cap = cap
         self._follower = follower
         self._appender = appender
-        self._flow = Outflow(releaser, self._settle, clock)
+        self._flow = Outflow(releaser.publish, self._settle, clock)
         self._clock = clock
         self._identity = identity
         self.cleaner = cleaner

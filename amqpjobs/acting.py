@@ -47,13 +47,15 @@ def add_commands(
             parser.add_argument("--all", action="store_true", help="all in the set, or all that match")
             parser.add_argument("--class", dest="cls", metavar="CLASS", help="with --all: jobs of this class only")
             parser.add_argument("--queue", metavar="QUEUE", help="with --all: jobs for this queue only")
+            parser.add_argument("--tag", metavar="TAG", help="with --all: jobs that have this tag only")
+            parser.add_argument("--search", dest="q", metavar="WORDS", help="with --all: jobs with these words only")
         if word == "reschedule":
             when = parser.add_mutually_exclusive_group(required=True)
             when.add_argument("--in", dest="delay", type=duration, metavar="TIME", help="90, 90s, 5m, 2h, 1d")
             when.add_argument("--at", type=instant, metavar="TIME", help="2026-05-01T12:00 or seconds since 1970")
         parser.add_argument("--wait", type=duration, default=30.0, metavar="TIME", help="for the outcome (default: 30)")
         parser.set_defaults(run=run, word=word)
-        for name, value in {"all": False, "action": None, "cls": None, "queue": None}.items():
+        for name, value in {"all": False, "action": None, "cls": None, "queue": None, "tag": None, "q": None}.items():
             if parser.get_default(name) is None:
                 parser.set_defaults(**{name: value})
 
@@ -73,8 +75,8 @@ def _check(options: argparse.Namespace) -> None:
     if bool(options.jids) == every:
         other = "--action ID" if options.word == "restore" else "--all"
         raise CannotAct(f"{options.word} takes one or more JIDs, or {other}")
-    if not every and (options.cls or options.queue):
-        raise CannotAct("--class and --queue choose among --all; without it, name JIDs")
+    if not every and (options.cls or options.queue or options.tag or options.q):
+        raise CannotAct("--class, --queue, --tag and --search choose among --all; without it, name JIDs")
     if options.all and options.set is None:
         raise CannotAct(f"--all of which? --set takes {', '.join(_sets(options.word))}")
     if options.entry is not None and len(options.jids) != 1:
@@ -118,7 +120,7 @@ async def _begun(it: Desk, options: argparse.Namespace, streams: Sequence[str]) 
         return begun
     if not options.jids:
         order = Order(options.word, streams[0], user(), "cli", due)
-        return [it.actions.begin_all(order, Where(options.cls, options.queue))]
+        return [it.actions.begin_all(order, Where(options.cls, options.queue, options.tag, options.q))]
     placed = await _placed(it, options, streams)
     orders = {stream: Order(options.word, stream, user(), "cli", due) for stream in streams}
     return [it.actions.begin(orders[stream], jobs) for stream, jobs in placed.items() if jobs]

@@ -107,10 +107,12 @@ class Actions:
     async def _matching(self, stream: str, where: Where) -> AsyncIterator[Sequence[Target]]:
         view, follower = self._sets[stream]
         await follower.wait_caught_up()
-        until, after = await follower.query(lambda: marks.newest(view.store)), FIRST
-        while page := await follower.query(lambda: marks.page(view.store, after, until, where, CHUNK)):  # noqa: B023
-            yield [Target(mark.jid, mark.entry) for mark in page]
-            after = page[-1].number
+        until = await follower.query(lambda: marks.newest(view.store))
+        after: int | None = FIRST
+        while after is not None:
+            page, after = await follower.query(lambda: marks.page(view.store, after, until, where, CHUNK))  # type: ignore[arg-type]  # noqa: B023
+            if page:
+                yield [Target(mark.jid, mark.entry) for mark in page]
 
     # One command for many jobs.
 
@@ -178,9 +180,7 @@ class Actions:
             jobs=tuple(jobs),
             due=order.due,
             epoch=epoch,
-            where=tuple(
-                (name, value) for name, value in (("class", where.cls), ("queue", where.queue)) if value is not None
-            ),
+            where=where.said,
         )
 
     async def _append(self, stream: str, commands: Sequence[Command]) -> None:

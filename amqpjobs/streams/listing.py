@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 
 from amqpjobs.model import names
 from amqpjobs.streams.rows import Row, rows
-from amqpjobs.streams.search_index import SearchIndex
+from amqpjobs.streams.search_index import SHORTEST_JID, SearchIndex, WordFilter
 from amqpjobs.streams.sqlite_store import SqliteStore
 
 MOST = 2000
 """Matches of a search that are looked at; of more, the newest."""
 FEW = 10_000
 """Entries of a class or queue up to which they are sorted for a page in an order that no index has."""
-SHORTEST_JID = 4
-"""Characters from which on a search is also for jids that begin so."""
 
 _AT, _DUE = "ifnull(at, 0)", "ifnull(due, 0)"
 SORTS = ("due", "at", "failed_at", "jid", "class", "queue")
@@ -77,6 +75,7 @@ class Listing:
     def __init__(self, store: SqliteStore, stream: str, index: SearchIndex | None) -> None:
         self._store = store
         self._index = index
+        self._words = WordFilter(store.db)
         time = _time(stream)
         self._orders: Mapping[str, tuple[str, ...]] = {
             "due": (time,), "at": (_AT,), "failed_at": (_AT,), "jid": ("jid",),
@@ -123,11 +122,20 @@ class Listing:
             return None
         found: list[int] = []
         if self._index is not None:
-            found = self._index.find(q, MOST + 1, cls=search.cls, queue=search.queue, tag=search.tag)
-        if len(q) >= SHORTEST_JID and not q.isspace():
-            begins = "SELECT number FROM entries WHERE jid >= ? AND jid < ? LIMIT ?"
-            found += [number for (number,) in self._store.db.execute(begins, (q, q + "\U0010ffff", MOST + 1))]
+            found = self._found(self._index, q, cls=search.cls, queue=search.queue, tag=search.tag)
+        if len(q) >= SHORTEST_JID:
+            named = "SELECT number FROM entries WHERE jid >= ? AND jid < ? LIMIT ?"
+            found += [number for (number,) in self._store.db.execute(named, (q, q + "\U0010ffff", MOST + 1))]
         return sorted(set(found), reverse=True)[: MOST + 1]
+
+    def _found(self, index: SearchIndex, q: str, **marks: str) -> list[int]:
+        """What matches by the index: where the other filters leave few, only these are searched for the words."""
+        few = index.find("", MOST + 1, **marks)
+        if not q or (any(marks.values()) and not few):
+            return few
+        if 0 < len(few) <= MOST:
+            return self._words.matching(few, q, indexed=True)
+        return index.find(q, MOST + 1, **marks)
 
     def _matching(self, search: Search, among: list[int] | None) -> tuple[int, bool]:
         conditions, fields = _filter(search)

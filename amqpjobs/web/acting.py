@@ -38,7 +38,8 @@ class Job(BaseModel):
 
 
 class Bulk(BaseModel):
-    """Many jobs, named one by one or all that match `class` and `queue`; `at` is where `reschedule` moves them."""
+    """Many jobs, named one by one or all that match `class`, `queue`, `tag` and the words of `q`, as in lists; `at` is
+    where `reschedule` moves them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -47,14 +48,16 @@ class Bulk(BaseModel):
     all: bool = False
     cls: str | None = Field(default=None, alias="class")
     queue: str | None = None
+    tag: str | None = None
+    q: str | None = Field(default=None, max_length=1000)
     at: When = None
 
     @model_validator(mode="after")
     def _either(self) -> Bulk:
         if bool(self.jobs) == self.all:
             raise ValueError('either "jobs" or "all": true')
-        if not self.all and (self.cls is not None or self.queue is not None):
-            raise ValueError('"class" and "queue" choose among "all"')
+        if not self.all and any(each is not None for each in (self.cls, self.queue, self.tag, self.q)):
+            raise ValueError('"class", "queue", "tag" and "q" choose among "all"')
         return self
 
 
@@ -134,7 +137,7 @@ async def bulk(request: Request, place: str, wanted: Annotated[Bulk, Body()]) ->
         return problem(422, "Parameters out of bounds", "restore takes jobs, or POST /api/actions/{id}/undo")
     if (reason := views.late()) is not None:
         return problem(503, "Not ready", f"what matches is not known: {reason}")
-    return told(await views.desk.act_on_all(order, Where(wanted.cls, wanted.queue)))
+    return told(await views.desk.act_on_all(order, Where(wanted.cls, wanted.queue, wanted.tag, wanted.q)))
 
 
 @router.post("/api/actions/{action}/undo")

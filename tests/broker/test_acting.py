@@ -67,15 +67,21 @@ async def test_jobs_are_acted_on_by_jid_and_the_record_tells_it(run: Run, bench:
 
 async def test_all_that_match(run: Run, bench: Bench) -> None:
     jobs = [dead(f"d{n}", queue="low" if n % 2 else "default") for n in range(10)]
+    jobs.append(dead("told", args=["said by ann@example.com"], tags=["tagged"]))
     await bench.put(names.DEAD, json.dumps([*jobs, dead("kind", **{"class": "D"})]).encode())
+    done = await run("requeue", "--all", "--tag", "tagged", "--search", "bob")
+    assert (done.returncode, done.stdout) == (0, "requeued 0 of 0 in dead_jobs\n")
+    done = await run("requeue", "--all", "--tag", "tagged", "--search", "ann@example.com")
+    assert (done.returncode, done.stdout) == (0, "requeued 1 of 1 in dead_jobs\n")
     done = await run("delete", "--all", "--set", "dead", "--queue", "low")
     assert (done.returncode, done.stdout) == (0, "deleted 5 of 5 in dead_jobs\n"), done.stderr
     done = await run("requeue", "--all", "--class", "D")
     assert (done.returncode, done.stdout) == (0, "requeued 1 of 1 in dead_jobs\n")
     done = await run("requeue", "--all", "--class", "none")
     assert (done.returncode, done.stdout) == (0, "requeued 0 of 0 in dead_jobs\n")
-    assert set(await listed(run, "dead")) == {"d0", "d2", "d4", "d6", "d8", "kind"}
+    assert set(await listed(run, "dead")) == {"d0", "d2", "d4", "d6", "d8", "kind", "told"}
     done = await run("audit")
+    assert "tag=tagged" in done.stdout
     assert "queue=low" in done.stdout
 
 

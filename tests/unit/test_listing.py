@@ -13,10 +13,13 @@ import pytest
 
 from amqpjobs.model import control, names
 from amqpjobs.model.protocol import Command, Op, Target
+from amqpjobs.streams import marks
 from amqpjobs.streams.follow import Message
 from amqpjobs.streams.listing import FEW, MOST, SORTS, Page, Search
+from amqpjobs.streams.marks import Where
 from amqpjobs.streams.rows import HEAD, WHOLE, WORDS
 from amqpjobs.streams.search_index import STEP
+from amqpjobs.streams.sqlite_store import FIRST
 from amqpjobs.streams.views import DelayedView
 
 COUNT = 300
@@ -156,6 +159,57 @@ def test_filters_and_words_together(view: DelayedView) -> None:
     assert view.search(Search(tag="a b!", limit=1)).matching == COUNT
     assert view.search(Search(tag="a b")).matching == 0
     assert everything(view, Search(tag="t1", sort="jid", limit=9)) == sorted(e["jid"] for e in entries[1::5])
+
+
+@pytest.mark.parametrize("q", ["Überweisung", "user12 kind", "user7@example.com", "nowhere", "uberw", "host3 said"])
+@pytest.mark.parametrize(
+    "few", [Search(tag="rare"), Search(cls="Rare"), Search(queue="low", tag="t1"), Search(tag="none")]
+)
+def test_words_and_a_filter_that_leaves_few_are_what_both_alone_have_in_common(
+    view: DelayedView, q: str, few: Search
+) -> None:
+    entries = [entry(n) for n in range(COUNT)]
+    for n in range(0, COUNT, 12):
+        entries[n]["job"] |= {"class": "Rare", "queue": "low"}
+        entries[n]["job"]["tags"].append("rare")
+    filled(view, entries)
+    index_all(view)
+    search = few._replace(q=q, limit=40)
+    alone = set(everything(view, search._replace(q="")))
+    both = everything(view, search)
+    assert both == [jid for jid in everything(view, Search(q=q, limit=40)) if jid in alone]
+    asked: list[str] = []
+    view.store.db.set_trace_callback(asked.append)
+    view.search(search)
+    view.store.db.set_trace_callback(None)
+    assert not [question for question in asked if "FROM search WHERE search MATCH" in question and "words" in question]
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["with an index", "without"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        Where(), Where(q="uberw"), Where(tag="t3"), Where(q="user12 kind"), Where("Mailer", "mail", "t1", "host3"),
+        Where(q="nowhere"), Where(tag="none"), Where(q="!"), Where(q=entry(3)["jid"][:9]),
+    ],
+)  # fmt: skip
+def test_all_that_match_are_those_that_the_list_shows(tmp_path: Path, lists: bool, where: Where) -> None:
+    """Without an index too, and without one that lags behind."""
+    listed, acting = DelayedView(tmp_path, names.RETRIES, lists=True), tmp_path / "acting"
+    acting.mkdir()
+    view = DelayedView(acting, names.RETRIES, lists=lists)
+    for each in (listed, view):
+        filled(each, [entry(n) for n in range(COUNT)])
+    index_all(listed)
+    found: list[str] = []
+    after: int | None = FIRST
+    while after is not None:
+        page, after = marks.page(view.store, after, marks.newest(view.store), where, 17)
+        found += [mark.jid for mark in page]
+    search = Search(where.q or "", where.cls or "", where.queue or "", where.tag or "", limit=100)
+    assert sorted(found) == sorted(everything(listed, search))
+    listed.close()
+    view.close()
 
 
 def test_of_more_than_can_be_looked_at_the_newest_are_shown(view: DelayedView) -> None:

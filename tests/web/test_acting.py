@@ -113,6 +113,7 @@ async def test_one_job_at_a_time(visitor: Visitor) -> None:
         ("POST", "/api/retries/actions", {"action": "delete"}, 422),
         ("POST", "/api/retries/actions", {"action": "delete", "all": True, "jobs": [{"jid": "j"}]}, 422),
         ("POST", "/api/retries/actions", {"action": "delete", "jobs": [{"jid": "j"}], "queue": "low"}, 422),
+        ("POST", "/api/retries/actions", {"action": "delete", "jobs": [{"jid": "j"}], "q": "low"}, 422),
         ("POST", "/api/retries/actions", {"action": "delete", "jobs": [{"jid": ""}]}, 422),
         ("POST", "/api/retries/actions", {"action": "restore", "all": True}, 422),
         ("POST", "/api/actions/none/undo", None, 404),
@@ -126,14 +127,16 @@ async def test_what_cannot_be_is_a_problem(visitor: Visitor, method: str, path: 
 
 async def test_many_and_all_that_match_and_undo(visitor: Visitor, eventually: Eventually) -> None:
     await visitor.puts(names.DEAD, made(entries.dead, *(f"d{n}" for n in range(20))))
-    await visitor.puts(names.DEAD, made(entries.dead, "low1", "low2", queue="low"))
+    await visitor.puts(names.DEAD, made(entries.dead, "low1", "low2", queue="low", tags=["odd"]))
     jobs = [{"jid": "d0"}, {"jid": "none"}, {"jid": "d1"}]
     response = await visitor.does("POST", "/api/dead-jobs/actions", json={"action": "delete", "jobs": jobs})
     found = response.json()
     assert response.status_code == 200
     assert [job["verdict"] for job in found["jobs"]] == ["done", "not_found", "done"]
     assert (found["asked"], found["done"], found["not_found"], found["conflict"], found["unknown"]) == (3, 2, 1, 0, 0)
-    every = {"action": "delete", "all": True, "queue": "low"}
+    every = {"action": "delete", "all": True, "queue": "low", "tag": "odd"}
+    none = (await visitor.does("POST", "/api/dead-jobs/actions", json=every | {"q": "nowhere"})).json()
+    assert none["asked"] == 0
     all_low = (await visitor.does("POST", "/api/dead-jobs/actions", json=every)).json()
     assert (all_low["asked"], all_low["done"]) == (2, 2)
     assert set(await visitor.listed(names.DEAD)) == {f"d{n}" for n in range(2, 20)}
@@ -144,7 +147,7 @@ async def test_many_and_all_that_match_and_undo(visitor: Visitor, eventually: Ev
     listed = await visitor.does("GET", "/api/audit")
     assert [(a["op"], a["in"], a["where"], a["done"], a["via"], a["by"]) for a in listed.json()] == [
         ("restore", "dead_jobs", "", 2, "api", "dashboard"),
-        ("delete", "dead_jobs", "queue=low", 2, "api", "dashboard"),
+        ("delete", "dead_jobs", "queue=low tag=odd", 2, "api", "dashboard"),
         ("delete", "dead_jobs", "", 2, "api", "dashboard"),
     ]
     assert listed.headers["x-total-count"] == "3"

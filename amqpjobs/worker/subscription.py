@@ -88,7 +88,7 @@ class Subscription:
 class Delivery:
     """One job in this process: the message as it came, and the subscription that it is acknowledged on.
 
-    `written`: all that must be recorded of it is confirmed. `unconfirmed`: so many of its records are not, once it ended.
+    `written`: all that must be recorded of it is confirmed. `unconfirmed`: so many of its records are not, at its end.
     """
 
     __slots__ = ("incoming", "queue", "source", "unconfirmed", "written")

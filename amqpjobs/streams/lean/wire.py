@@ -206,7 +206,7 @@ class Deliveries:
         self._places: dict[bytes, tuple[str, str]] = {}
 
     def read(self, buffer: bytes, start: int, end: int, limit: int, take: Callable[[Incoming], None]) -> int | None:
-        """Hand over the delivery whose method frame has the payload `buffer[start:end]`, and all that follow it at once.
+        """Hand over the delivery whose method frame has the payload `buffer[start:end]`, with all that follow it.
 
         Returns where the next frame begins. None where the frames of the first are not all there, or not what they
         mostly are: then they are read one by one, and what is wrong with them is found. `limit` is the largest payload

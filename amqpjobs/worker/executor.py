@@ -85,6 +85,11 @@ class Run:
         if self.cancelled:  # while a thread still made what is awaited here
             self._cancel()
 
+    def ends_task(self) -> bool:
+        """Its task is over; whether it had one."""
+        had, self._task = self._task is not None, None
+        return had
+
     def _cancel(self) -> None:
         if self._task is None:
             return
@@ -115,7 +120,6 @@ class Run:
 
     def concluded(self, ended: Ended) -> Ended:
         """It is over. A run over its time limit ended with JobTimeout, whatever it did."""
-        self._task = None
         if self._alarm is not None:
             self.unlimit()
         limit = self.job.timeout
@@ -124,8 +128,19 @@ class Run:
         return _overran(self.job, self.passed, ended)
 
 
+QUICK = 0.005
+"""Seconds that calls in threads take at most on average where the next are handed over before a thread is free."""
+_FIRST_GUESS = 0.1
+_WEIGHT = 1 / 16
+
+
 class Executor:
-    """Finds and runs the functions of a registry."""
+    """Finds and runs the functions of a registry.
+
+    A thread that finds its next call waiting goes on at once. Else it sleeps until the loop has heard of its end, and
+    wakes again: for a call of a millisecond that is half as long again. So where calls are quick, and nothing runs on
+    the loop, as many again may be started as there are threads; `withdraw` takes back what no thread has begun.
+    """
 
     def __init__(self, registry: Registry, concurrency: int, clock: Clock) -> None:
         self.on_ended: Callable[[Sequence[tuple[Run, Ended]]], None] = lambda ended: None
@@ -136,6 +151,36 @@ class Executor:
         self._base = contextvars.copy_context()
         self._ended: list[tuple[Run, Ended]] = []
         self._settling = False
+        self._waiting: set[Run] = set()
+        self._tasks = 0
+        self._concurrency = concurrency
+        self._mean = _FIRST_GUESS
+
+    @property
+    def ahead(self) -> int:
+        """How many more runs than there are slots may be started now, of those that `may_wait`."""
+        return self._concurrency if self._mean < QUICK and not self._tasks else 0
+
+    def may_wait(self, job: Job) -> bool:
+        """Whether it runs in a thread, and has no time that begins with its start or ends before it."""
+        function = self._registry.get(job.cls)
+        return function is not None and not function.is_async and job.timeout is None and job.expires_in is None
+
+    def begun(self, run: Run) -> bool:
+        """Whether it was really begun, not only handed to the threads."""
+        return run not in self._waiting
+
+    def withdraw(self, run: Run) -> bool:
+        """Take it back, unless a thread has begun it; whether that came true. `on_ended` will not tell of it then."""
+        return self._took(run)
+
+    def _took(self, run: Run) -> bool:
+        """A thread and the loop may both try; a set gives each element away once."""
+        try:
+            self._waiting.remove(run)
+        except KeyError:
+            return False
+        return True
 
     def start(self, run: Run) -> None:
         """Begin the job; `on_ended` tells when it has ended. Raises nothing.
@@ -160,12 +205,19 @@ class Executor:
     def _on_loop(self, run: Run, awaited: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
         """Await it in a task of its own, cancelled at the time limit; a task that ignores that goes on."""
         loop = asyncio.get_running_loop()
+        self._tasks += 1
         run.awaited_by(loop.create_task(awaited, context=context), self._tell)
         if run.job.timeout is not None:
             run.limit(loop)
 
     def _in_thread(self, run: Run, function: Callable[..., Any], context: contextvars.Context) -> None:
-        def returned(ended: Ended) -> None:
+        def called() -> Ended | None:
+            return _called(run, function, self._clock) if self._took(run) else None
+
+        def returned(ended: Ended | None) -> None:
+            if ended is None:
+                return
+            self._mean += (run.passed - self._mean) * _WEIGHT
             if ended.leftover is None:
                 self._ended.append((run, ended))
             else:
@@ -174,7 +226,8 @@ class Executor:
 
         if run.job.timeout is not None:
             run.limit(asyncio.get_running_loop())
-        self._threads.submit(lambda: _called(run, function, self._clock), context, returned)
+        self._waiting.add(run)
+        self._threads.submit(called, context, returned)
 
     async def _await(self, run: Run, function: Callable[..., Any]) -> None:
         # BaseException: a SystemExit of a handler must fail one try, not end the worker.
@@ -201,6 +254,8 @@ class Executor:
 
     def _tell(self, run: Run, ended: Ended) -> None:
         """All that ends in one turn of the loop is told at once: a callback for each would cost as much as the job."""
+        if run.ends_task():
+            self._tasks -= 1
         self._ended.append((run, ended))
         if not self._settling:
             self._settling = True
@@ -219,6 +274,9 @@ class Executor:
 
 
 def _called(run: Run, function: Callable[..., Any], clock: Clock) -> Ended:
+    if run.cancelled:  # while it waited for a thread
+        return _WELL
+    run.context.started_at = clock.wall()
     run.began = clock.steady()
     args = run.job.args
     try:

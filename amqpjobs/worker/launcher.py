@@ -145,6 +145,7 @@ class Launcher:
         self._told = self._told or "quiet"
         self._heartbeat.changed()
         await self._fetcher.quiet()
+        self._processor.withdraw()
 
     async def stop(self, timeout: float | None = None) -> int:
         """Stop: nothing more is begun, running jobs get `timeout` seconds (the plan's), the rest goes back.
@@ -194,6 +195,7 @@ class Launcher:
         before = self._fetcher.paused
         self._processor.cancel(controls.cancelled)
         self._fetcher.pause(controls.paused)
+        self._processor.withdraw(controls.paused)
         if self._fetcher.paused != before:
             self._heartbeat.changed()
         me = self.identity

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import reading
@@ -50,15 +50,22 @@ class Processor:
         self._pumping = False
         self._idle = asyncio.Event()
         self._hurry = asyncio.Event()
-        self.runs: set[Run] = set()
+        self._held: Delivery | None = None
+        """Taken ahead of its turn, though it cannot wait for a thread: it is the next, once there is a slot."""
+        self._all: set[Run] = set()
         self._cancelled: Mapping[str, float] = {}
         fetcher.on_job = recorder.on_room = self.pump
         executor.on_ended = self._ended
 
+    @property
+    def runs(self) -> list[Run]:
+        """What runs; not what waits for a thread."""
+        return [run for run in self._all if self._executor.begun(run)]
+
     def cancel(self, jids: Mapping[str, float]) -> None:
         """From now on jobs with these jids are not run; those that run are asked to stop."""
         self._cancelled = jids
-        for run in self.runs if jids else ():
+        for run in self._all if jids else ():
             if run.job.jid in jids:
                 run.cancel()
 
@@ -73,23 +80,44 @@ class Processor:
             return
         self._pumping = True
         try:
-            while self._open and len(self.runs) < self._concurrency and self._recorder.room:
-                delivery = self._fetcher.next()
+            while self._open and self._slot and self._recorder.room:
+                delivery = self._held or self._fetcher.next()
                 if delivery is None:
                     break
+                self._held = None
                 self._begin(delivery)
         finally:
             self._pumping = False
 
+    @property
+    def _slot(self) -> bool:
+        """Whether another run may be started, or at least handed to the threads."""
+        slots = self._concurrency if self._held is not None else self._concurrency + self._executor.ahead
+        return len(self._all) < slots
+
+    def withdraw(self, queues: Collection[str] | None = None) -> None:
+        """Give back what was taken and does not run yet, of these queues; of all when None."""
+        waiting = [run for run in self._all if _of(run.delivery, queues) and self._executor.withdraw(run)]
+        self._all.difference_update(waiting)
+        for run in waiting:
+            self._ledger.give_back(run.delivery)
+        if self._held is not None and _of(self._held, queues):
+            self._ledger.give_back(self._held)
+            self._held = None
+        if not self._all:
+            self._idle.set()
+        self.pump()
+
     async def finish(self, timeout: float) -> int:
         """Begin nothing more and let what runs finish, at most `timeout` seconds; how many jobs are left running."""
         self._open = False
+        self.withdraw()
         ended = asyncio.create_task(self._all_ended())
         hurried = asyncio.create_task(self._hurry.wait())
         await asyncio.wait([ended, hurried], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         hurried.cancel()
-        return len(self.runs)
+        return len(self._all)
 
     def hurry(self) -> None:
         """Let `finish` wait no longer."""
@@ -100,7 +128,7 @@ class Processor:
 
         Given back last: nobody should begin a job whose first run still cleans up.
         """
-        left = list(self.runs)
+        left = list(self._all)
         for run in left:
             run.interrupt()
         ended = asyncio.create_task(self._all_ended())
@@ -111,7 +139,7 @@ class Processor:
         return len(left)
 
     async def _all_ended(self) -> None:
-        while self.runs:
+        while self._all:
             self._idle.clear()
             await self._idle.wait()
 
@@ -133,30 +161,37 @@ class Processor:
             self._recorder.record(delivery, self._reporter.expired(job, now))
         else:
             run = Run(job, _context(job, now), delivery)
-            self.runs.add(run)
+            if len(self._all) >= self._concurrency and not self._executor.may_wait(job):
+                self._held = delivery
+                return
+            self._all.add(run)
             self._executor.start(run)
 
     def _ended(self, runs: Sequence[tuple[Run, Ended]]) -> None:
         now = self._clock.wall()
         for run, ended in runs:
-            self.runs.discard(run)
+            self._all.discard(run)
             if run.interrupted:  # given back already, or about to be by the closing channel: no try was counted
                 continue
             try:
                 self._record(run, ended, now)
             except Exception:  # see _begin
                 log.exception("%s could not be recorded; it stays with the broker", run.job.cls)
-        if not self.runs:
+        if not self._all:
             self._idle.set()
         self.pump()
 
     def _record(self, run: Run, ended: Ended, now: float) -> None:
-        if ended.failure is ended.snooze is None and not run.cancelled:
+        if ended.failure is None and ended.snooze is None and not run.cancelled:
             records = self._reporter.succeeded(run)
         else:
             properties = run.delivery.incoming.properties
             records = self._reporter.ended(run, ended, properties, now, random.random())  # noqa: S311
         self._recorder.record(run.delivery, records)
+
+
+def _of(delivery: Delivery, queues: Collection[str] | None) -> bool:
+    return queues is None or delivery.queue in queues
 
 
 def _read(delivery: Delivery) -> Job | Unreadable:

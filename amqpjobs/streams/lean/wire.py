@@ -230,7 +230,7 @@ class Deliveries:
         kind, channel, size, _, _, length, _ = _WHOLE_HEADER.unpack_from(buffer, head)
         foot = head + FRAME.size + size
         body = foot + 1 + FRAME.size
-        stop = body + length
+        stop: int = body + length
         if kind != HEADER or channel != self._channel or not 0 < length <= limit or len(buffer) <= stop:
             return None
         if FRAME.unpack_from(buffer, foot + 1) != (BODY, channel, length) or buffer[foot] != END or buffer[stop] != END:

@@ -22,7 +22,8 @@ FOLD_VERSION = 1
 
 VERDICT_AGE = 86_400.0
 """Seconds of the log's own time for which the verdict of a command is kept."""
-FORGET_EVERY = 60.0
+FORGET_EVERY = 3600.0
+"""Seconds of the log's time between two such clearings."""
 
 
 class TrackedSet:

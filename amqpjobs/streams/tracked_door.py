@@ -50,7 +50,7 @@ class TrackedDoor:
         self._appender = Appender(self._writing, names.EVENTS, clock=clock)
         self._waiting: dict[str, asyncio.Future[Judged]] = {}
         self._numbers = itertools.count()
-        self._run = secrets.token_hex(6)
+        self._run = secrets.token_urlsafe(6)
         self.on_change: list[Callable[[set[int]], None]] = []
         """Called on the loop after each fold with the numbers of the jobs that it changed."""
 
@@ -73,7 +73,7 @@ class TrackedDoor:
 
     def new_uuid(self) -> str:
         """A name for a command, that sorts by when it was made: verdicts are kept in that order on disk."""
-        return f"{int(self.clock.wall() * 1000):012x}{self._run}{next(self._numbers):08x}"
+        return f"{int(self.clock.wall() * 1000):011x}-{self._run}-{next(self._numbers):x}"
 
     async def ask(self, act: Act, *, by: str = "", uuid: str | None = None, patience: float = PATIENCE) -> Judged:
         """Give a command and wait for the fold's verdict.

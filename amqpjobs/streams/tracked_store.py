@@ -8,13 +8,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import orjson
 
 from amqpjobs.model.lifecycle import WAITING, State
 from amqpjobs.model.pending import Claim
-from amqpjobs.model.tracked import Flags, Policy, RunAt, Stand, Tracked, Verdict, Word
+from amqpjobs.model.tracked import DEFAULT_POLICY, Flags, Policy, RunAt, Stand, Tracked, Verdict, Word
 
 LAYOUT = 1
 """Of these tables: a file of another one is rebuilt."""
@@ -26,7 +27,12 @@ CACHED = 4096
 CACHED_BYTES = 4096
 """Jobs with more data than this stay on disk: memory is bounded."""
 
+SOURCES = 10_000
+"""How many appenders' last numbers are kept in memory."""
+
 STATES = list(State)
+WORDS = list(Word)
+_WORDS = {word: code for code, word in enumerate(WORDS)}
 _CODE = {state: code for code, state in enumerate(STATES)}
 _QUEUED, _RUNNING = _CODE[State.QUEUED], _CODE[State.RUNNING]
 _LIVE = ",".join(str(_CODE[state]) for state in sorted(WAITING | {State.RUNNING}))
@@ -34,9 +40,8 @@ _LIVE = ",".join(str(_CODE[state]) for state in sorted(WAITING | {State.RUNNING}
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seqs (source TEXT PRIMARY KEY, seq INTEGER NOT NULL, offset INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, word TEXT NOT NULL, job INTEGER, at REAL NOT NULL)
+CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, word INTEGER NOT NULL, job INTEGER, at INTEGER NOT NULL)
  WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS verdicts_at ON verdicts (at);
 CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, policy TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs (
   id INTEGER PRIMARY KEY, queue TEXT NOT NULL, type TEXT NOT NULL, key TEXT NOT NULL, state INTEGER NOT NULL,
@@ -62,6 +67,7 @@ _REST = (
     "created_at", "updated_at", "due", "started_at", "ended_at", "beat_at", "token", "attempt", "retried", "stalled",
     "error", "progress",
 )  # fmt: skip
+_get_rest = attrgetter(*_REST)
 
 
 class TrackedStore:
@@ -79,10 +85,23 @@ class TrackedStore:
         """Forget what was cached of a transaction that did not commit."""
         self._stand: Stand | None = None
         self._seqs: dict[str, int] = {}
+        self._new_seqs: dict[str, int] = {}
+        self._verdicts: dict[str, tuple[Verdict, float]] = {}
         self._queues: dict[str, Policy | None] = {}
         self._jobs: OrderedDict[int, Tracked] = OrderedDict()
         self._types: set[str] = set()
         self._changed: set[int] = set()
+
+    def flush(self) -> None:
+        """Write what is kept in memory until the transaction's end: what many rows of one kind cost by themselves."""
+        rows = [(uuid, _WORDS[v.word], v.job, int(at)) for uuid, (v, at) in self._verdicts.items()]
+        self.db.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)", rows)
+        seqs = [(source, self._seqs[source], offset) for source, offset in self._new_seqs.items()]
+        self.db.executemany("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", seqs)
+        self._verdicts.clear()
+        self._new_seqs.clear()
+        if len(self._seqs) > SOURCES:
+            self._seqs.clear()
 
     def take_changed(self) -> set[int]:
         """The jobs that were added, changed or removed since this was last asked."""
@@ -123,19 +142,22 @@ class TrackedStore:
     def keep_seq(self, source: str, seq: int, offset: int) -> None:
         """Remember it."""
         self._seqs[source] = seq
-        self.db.execute("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", (source, seq, offset))
+        self._new_seqs[source] = offset
 
     def verdict(self, uuid: str) -> Verdict | None:
         """What was said of a command."""
+        if uuid in self._verdicts:
+            return self._verdicts[uuid][0]
         row = self.db.execute("SELECT word, job FROM verdicts WHERE uuid=?", (uuid,)).fetchone()
-        return None if row is None else Verdict(Word(row[0]), row[1])
+        return None if row is None else Verdict(WORDS[row[0]], row[1])
 
     def keep_verdict(self, uuid: str, verdict: Verdict, at: float) -> None:
         """Remember it."""
-        self.db.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?)", (uuid, verdict.word, verdict.job, at))
+        self._verdicts[uuid] = verdict, at
 
     def forget_verdicts(self, before: float) -> None:
-        """Drop those of commands whose `at` is earlier."""
+        """Drop those of commands whose `at` is earlier. It reads them all: the caller asks rarely."""
+        self.flush()
         self.db.execute("DELETE FROM verdicts WHERE at<?", (before,))
 
     # Queues.
@@ -149,7 +171,7 @@ class TrackedStore:
 
     def keep_queue(self, name: str, policy: Policy) -> None:
         """Create or replace them."""
-        self.db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?)", (name, json.dumps(policy)))
+        self.db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?)", (name, json.dumps(_sparse(policy))))
         self._queues[name] = policy
 
     def drop_queue(self, name: str) -> None:
@@ -304,7 +326,7 @@ class TrackedStore:
 
 def _row(job: Tracked) -> tuple[Any, ...]:
     flags = None if job.flags is None else list(job.flags)
-    rest = [*(getattr(job, name) for name in _REST), list(job.policy), list(job.tags), job.outcome, flags]
+    rest = [*_get_rest(job), _sparse(job.policy), list(job.tags), job.outcome, flags]
     return (
         job.queue, job.type, job.key, _CODE[job.state], job.priority, job.place, job.wake, job.worker,
         orjson.dumps(rest).decode(),
@@ -323,8 +345,14 @@ def _job(row: tuple[Any, ...]) -> Tracked:
     )  # fmt: skip
 
 
+def _sparse(policy: Policy) -> list[Any]:
+    """Null stands for what is as by default."""
+    return [None if value == usual else value for value, usual in zip(policy, DEFAULT_POLICY, strict=True)]
+
+
 def _policy(kept: list[Any]) -> Policy:
-    found = Policy(*kept)
+    fields: list[Any] = [u if value is None else value for value, u in zip(kept, DEFAULT_POLICY, strict=True)]
+    found = Policy(*fields)
     return found._replace(retry_delays=tuple(found.retry_delays))
 
 

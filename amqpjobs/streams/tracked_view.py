@@ -47,6 +47,7 @@ class TrackedView:
         try:
             for message in messages:
                 judged += self._set.fold(message.offset, message.body)
+            self.store.flush()
             self.store.keep_meta("offset", messages[-1].offset)
             self.store.keep_meta("digest", messages[-1].digest)
             self._db.execute("COMMIT")

@@ -232,6 +232,7 @@ class TrackedMachine(RuleBasedStateMachine):
             self.other.fold(number, body)
         self.fed = len(self.messages)
         assert isinstance(self.other.store, TrackedStore)
+        self.other.store.flush()
         self.other.store.rolled_back()  # from disk
         assert self.other.store.all_after(-1, 1000) == self.log.store.all_after(-1, 1000)
 

@@ -156,7 +156,10 @@ class Judged(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """What the fold knows of its stream as a whole. `base` is added to the numbers of this incarnation's jobs."""
+    """What the fold knows of its stream as a whole. `base` is added to the numbers of this incarnation's jobs.
+
+    `sealed`: what an earlier life of the stream held has been brought over.
+    """
 
     epoch: str | None = None
     term: Claim | None = None
@@ -165,6 +168,8 @@ class Stand(NamedTuple):
     sealed: bool = False
     log_time: float = 0.0
     forgot_at: float = 0.0
+    paged_at: float | None = None
+    """When all of it was last written into the stream again."""
 
 
 class Store(Protocol):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amqpjobs.model import protocol, reading, values
+from amqpjobs.model import protocol, reading, tracked_pages, values
 from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Claim
 from amqpjobs.model.tracked import ITEM_BITS, Judged, Store, Verdict, Word
 from amqpjobs.model.tracked_acts import Acts
 from amqpjobs.model.tracked_commands import Command, read_command
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 VERDICT_AGE = 86_400.0
@@ -57,6 +57,12 @@ class TrackedSet:
                 self._tick(self._number(offset, piece.index), value, source)
             case "epoch" | "term":
                 self._lead(value, source)
+            case "page" if value.get("restore") is True and self._by_leader(source):
+                tracked_pages.load(self.store, value, piece.raw)
+            case "sealed" if self._by_leader(source):
+                self.store.keep_stand(self.store.stand()._replace(sealed=True))
+            case "pages_end" if isinstance(at := value.get("at"), float):
+                self.store.keep_stand(self.store.stand()._replace(paged_at=at))
         return None
 
     def _number(self, offset: int, item: int) -> int | None:
@@ -68,7 +74,7 @@ class TrackedSet:
         known = self.store.verdict(command.uuid)
         if known is not None:
             return Judged(command.uuid, known, None if known.job is None else self.store.get(known.job))
-        if command.act is None or number is None:
+        if command.act is None or number is None or self.store.get(number) is not None:
             word, job = Word.REFUSED, None
         else:
             word, job = self._acts.act(number, command)
@@ -95,6 +101,11 @@ class TrackedSet:
             return
         if stand.term is None or control.n > stand.term.n:
             self.store.keep_stand(stand._replace(term=Claim(control.n, source), leader=control.by))
+
+    def _by_leader(self, source: str | None) -> bool:
+        """Whether the current leader brings over what an earlier life of the stream held."""
+        stand = self.store.stand()
+        return stand.term is not None and source == stand.term.source and not stand.sealed
 
     def _tick(self, number: int | None, value: Mapping[str, Any], source: str | None) -> None:
         """The leader says that a job's time has come; whether it has is for the fold to say: a sign of life may have

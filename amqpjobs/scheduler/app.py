@@ -122,8 +122,9 @@ class Scheduler:
                 await leader.follower.start()
                 await leader.start()
             self.tracked = TrackedLeader(
-                self.link, self.reading, self.election, self.clock, folder=self._folder.path, identity=self.identity
-            )
+                self.link, self.reading, self.election, self.clock, folder=self._folder.path, identity=self.identity,
+                limits=self.settings.limits(names.EVENTS),
+            )  # fmt: skip
             await self.tracked.follower.start()
             await self.tracked.start()
             await self.controls.start()

@@ -17,31 +17,45 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import control, names, text
+from amqpjobs.model import control, names, text, tracked_pages
 from amqpjobs.model.pending import Claim
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.reign import BATCH, FOLD_TIMEOUT, LONGEST_WAIT, Deposed
 from amqpjobs.service import Service
+from amqpjobs.settings import StreamLimits, age_seconds
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
+from amqpjobs.streams.tracked_pages import PagedStart, PageReader
 from amqpjobs.streams.tracked_view import TrackedView
 
 log = logging.getLogger("amqpjobs.scheduler")
 T = TypeVar("T")
+
+LEAST_SPAN = 64 * 1024 * 1024
+"""Bytes of the log that are never worth writing all again."""
 
 
 class TrackedLeader(Service):
     """Follows `job_events` always, and leads it while this process is elected."""
 
     def __init__(
-        self, link: Link, reading: Link, election: Election, clock: Clock, *, folder: Path, identity: str
+        self,
+        link: Link,
+        reading: Link,
+        election: Election,
+        clock: Clock,
+        *,
+        folder: Path,
+        identity: str,
+        limits: StreamLimits,
     ) -> None:
         super().__init__(f"leader of {names.EVENTS}")
-        self.view = TrackedView(folder)
-        self.follower = Follower(reading, self.view, names.EVENTS, clock=clock)
+        self.view = TrackedView(folder, keep_old=True)
+        self.follower = Follower(reading, self.view, names.EVENTS, clock=clock, origin=PagedStart(self.view))
         self.leading = False
+        self.limits = limits
         self._link, self._election, self._clock, self._identity = link, election, clock, identity
 
     async def run(self) -> None:
@@ -94,6 +108,7 @@ class TrackedReign:
         self._follower.on_fold.append(self._wake.set)
         try:
             await self._win()
+            await self._bring_over()
             self._leader.leading = True
             while True:
                 self._wake.clear()
@@ -106,7 +121,9 @@ class TrackedReign:
         """As in the delayed sets: a term is ours once it is current in our own fold."""
         stand = await self._follower.query(self._view.store.stand)
         if stand.epoch is None:
-            await self._append([control.write_epoch(secrets.token_hex(8), at=self._clock.wall())])
+            old = [await asyncio.to_thread(_base, path) for path in self._view.old()]
+            mark = control.write_epoch(secrets.token_hex(8), at=self._clock.wall())
+            await self._append([mark | {"base": max(old, default=0)}])
             stand = await self._follower.query(self._view.store.stand)
         assert stand.epoch is not None, "an epoch was folded"
         self._epoch = stand.epoch
@@ -128,7 +145,46 @@ class TrackedReign:
         if due:
             head = {"type": "tick", "epoch": self._epoch, "n": self._term.n, "at": now}
             await self._append([{**head, "job": job} for job in due])
-        return bool(due)
+            return True
+        if await self._mine(lambda: self._pages_due(now)):
+            await self._write_pages(self._view.path, restore=False)
+        return False
+
+    def _pages_due(self, now: float) -> bool:
+        """Before retention takes the log's head, and when the log is far longer than what is alive."""
+        stand, limits = self._view.store.stand(), self._leader.limits
+        if self._view.span == 0:
+            return False
+        if self._view.span > min(limits.max_bytes / 2, max(LEAST_SPAN, 4 * self._view.live_bytes())):
+            return True
+        if stand.paged_at is None:  # the age of the log's head is that of its first term, which names its time
+            return stand.term is not None and now - stand.term.n / 1000 > age_seconds(limits.max_age) / 2
+        return now - stand.paged_at > age_seconds(limits.max_age) / 2
+
+    async def _write_pages(self, path: Path, *, restore: bool) -> None:
+        of = secrets.token_hex(8)
+        reader = await asyncio.to_thread(PageReader, path)
+        try:
+            entries = reader.entries(of, restore=restore)
+            while (page := await asyncio.to_thread(next, entries, None)) is not None:
+                if page:
+                    await self._appender.append(page, timeout=FOLD_TIMEOUT)
+        finally:
+            await asyncio.to_thread(reader.close)
+        if not restore:
+            await self._append([tracked_pages.write_end(of, self._clock.wall())])
+
+    async def _bring_over(self) -> None:
+        """Write what an earlier life of the stream held into this one, once, and seal it."""
+        if (await self._mine(self._view.store.stand)).sealed:
+            return
+        for path in self._view.old():
+            await self._write_pages(path, restore=True)
+            log.warning("%s: the jobs of its earlier life were brought over", names.EVENTS)
+        await self._append([text.dump({"type": "sealed", "at": self._clock.wall()})])
+        for path in self._view.old():
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
 
     async def _sleep(self) -> None:
         """Until time next changes a job, or anything was folded."""
@@ -153,9 +209,10 @@ class TrackedReign:
             raise Deposed(f"{names.EVENTS}: term {term} took over from {self._term}")
         return answer
 
-    async def _append(self, entries: Sequence[dict[str, Any]]) -> None:
+    async def _append(self, entries: Sequence[dict[str, Any] | bytes]) -> None:
         """Append and wait until our own fold has it."""
-        await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
+        raw = [entry if isinstance(entry, bytes) else text.dump(entry) for entry in entries]
+        await self._appender.append(raw, timeout=FOLD_TIMEOUT)
         source, seq = self._appender.source, self._appender.seq
 
         def folded() -> bool | None:
@@ -164,3 +221,11 @@ class TrackedReign:
             return self._view.store.last_seq(source) >= seq or None
 
         await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
+
+
+def _base(path: Path) -> int:
+    reader = PageReader(path)
+    try:
+        return reader.base()
+    finally:
+        reader.close()

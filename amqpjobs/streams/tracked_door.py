@@ -18,6 +18,7 @@ from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import ConfirmTimeout, ConnectionLost
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
+from amqpjobs.streams.tracked_pages import PagedStart
 from amqpjobs.streams.tracked_view import TrackedView
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class TrackedDoor:
         self.view = TrackedView(folder)
         self._reading = Link(settings, f"{name} tracked streams", clock)
         self._writing = Link(settings, f"{name} tracked", clock)
-        self.follower = Follower(self._reading, self.view, names.EVENTS, clock=clock)
+        self.follower = Follower(self._reading, self.view, names.EVENTS, clock=clock, origin=PagedStart(self.view))
         self._appender = Appender(self._writing, names.EVENTS, clock=clock)
         self._waiting: dict[str, asyncio.Future[Judged]] = {}
         self._numbers = itertools.count()

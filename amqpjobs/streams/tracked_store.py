@@ -17,7 +17,7 @@ from amqpjobs.model.lifecycle import WAITING, State
 from amqpjobs.model.pending import Claim
 from amqpjobs.model.tracked import DEFAULT_POLICY, Flags, Policy, RunAt, Stand, Tracked, Verdict, Word
 
-LAYOUT = 1
+LAYOUT = 2
 """Of these tables: a file of another one is rebuilt."""
 
 MOST_LINES = 1000
@@ -29,6 +29,9 @@ CACHED_BYTES = 4096
 
 SOURCES = 10_000
 """How many appenders' last numbers are kept in memory."""
+
+CARRIED = 5000
+"""Appenders' numbers and verdicts that pages carry: those of the last seconds, in which a repeat may still come."""
 
 STATES = list(State)
 WORDS = list(Word)
@@ -298,6 +301,17 @@ class TrackedStore:
     def lines(self, id_: int, after: int = 0) -> list[tuple[int, float, str]]:
         """A job's log after line number `after`: number, time, line."""
         return list(self.db.execute("SELECT n, at, line FROM lines WHERE id=? AND n>? ORDER BY n", (id_, after)))
+
+    def highest(self) -> int:
+        """The greatest number that a job has, or had its place by."""
+        row = self.db.execute("SELECT max(id), max(place) FROM jobs").fetchone()
+        return max(row[0] or 0, row[1] or 0)
+
+    def known(self) -> tuple[list[tuple[str, int]], list[tuple[str, Verdict, float]]]:
+        """The appenders that were heard of last, and the latest verdicts, as many as pages carry."""
+        sources = self.db.execute("SELECT source, seq FROM seqs ORDER BY offset DESC LIMIT ?", (CARRIED,)).fetchall()
+        rows = self.db.execute("SELECT uuid, word, job, at FROM verdicts ORDER BY at DESC LIMIT ?", (CARRIED,))
+        return sources, [(uuid, Verdict(WORDS[word], job), at) for uuid, word, job, at in rows]
 
     def all_after(self, id_: int, limit: int) -> list[Tracked]:
         """All jobs by number, by pages."""

@@ -21,16 +21,22 @@ CACHE_KIB = 16 * 1024
 
 
 class TrackedView:
-    """The file `{folder}/job_events.db`, for a follower to feed; one process holds the folder."""
+    """The file `{folder}/job_events.db`, for a follower to feed; one process holds the folder.
 
-    def __init__(self, folder: Path) -> None:
+    With `keep_old`, the state of a stream that was made anew is set aside (`old()`): a leader brings it over.
+    """
+
+    def __init__(self, folder: Path, *, keep_old: bool = False) -> None:
         self.judged: list[Judged] = []
         """The verdicts of the messages that were folded last."""
         self.changed: set[int] = set()
         """The jobs that those messages changed."""
         self.renewals = 0
         """How often the stream was made anew under this view: what was appended before is not in it."""
-        self._path = folder / f"{names.EVENTS}.db"
+        self.path = folder / f"{names.EVENTS}.db"
+        self._keep_old = keep_old
+        self.span: int = 0
+        """Bytes of the log since all of it was last written again."""
         self._open()
 
     def position(self) -> tuple[int, bytes] | None:
@@ -47,13 +53,16 @@ class TrackedView:
         try:
             for message in messages:
                 judged += self._set.fold(message.offset, message.body)
+                self.span = 0 if b'"pages_end"' in message.body else self.span + len(message.body)
             self.store.flush()
+            self.store.keep_meta("span", self.span)
             self.store.keep_meta("offset", messages[-1].offset)
             self.store.keep_meta("digest", messages[-1].digest)
             self._db.execute("COMMIT")
         except BaseException:
             self._db.execute("ROLLBACK")
             self.store.rolled_back()
+            self.span = self.store.meta("span") or 0
             raise
         self.judged, self.changed = judged, self.store.take_changed()
 
@@ -64,10 +73,35 @@ class TrackedView:
         """Nothing to build."""
 
     def renew(self) -> None:
-        """The stream was made anew: begin empty."""
+        """The stream was made anew: set this state aside, and begin empty."""
+        jobs = sum(self.store.counts().values())
+        log.warning("%s was made anew; %d jobs of its earlier life were kept", names.EVENTS, jobs)
+        if self._keep_old and (jobs or self.store.queues()):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.close()
+            self.path.rename(self._free_name())
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin empty."""
         self._close_and_remove()
         self._open()
         self.renewals += 1
+
+    def old(self) -> list[Path]:
+        """The files of earlier lives of the stream that are not brought over yet, oldest first."""
+        return sorted(self.path.parent.glob(f"{names.EVENTS}.old-*.db"), key=lambda path: path.stat().st_mtime_ns)
+
+    def live_bytes(self) -> int:
+        """What all that is kept takes on disk, about."""
+        pages, size = (int(self._db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+        return pages * size
+
+    def _free_name(self) -> Path:
+        number = 1
+        while (name := self.path.with_name(f"{names.EVENTS}.old-{number}.db")).exists():
+            number += 1
+        return name
 
     def trimmed(self, first: int) -> None:
         """Retention took messages that were not folded; what they said is not known."""
@@ -91,14 +125,15 @@ class TrackedView:
         self.store.keep_meta("version", VERSION)
 
     def _connect(self) -> None:
-        self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may take the last folds; they are read again
         self.store = TrackedStore(self._db)
         self._set = TrackedSet(self.store)
+        self.span = self.store.meta("span") or 0
 
     def _close_and_remove(self) -> None:
         self._db.close()
         for suffix in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing
 from amqpjobs.streams.tracked_door import TrackedDoor
+from amqpjobs.streams.tracked_view import TrackedView
 from tests.broker.bench import running
 from tests.patience import PATIENCE
 
@@ -157,3 +158,68 @@ async def test_a_foreign_program_dispatches_by_an_entry(door: TrackedDoor, link:
     taken = await ask(door, Take("q"))
     assert (taken.id, taken.key, taken.data) == (judged.job, "k", b"7")
     assert (await door.ask(Take("q"), patience=PATIENCE)).verdict.word is Word.EMPTY
+
+
+async def some_life(door: TrackedDoor) -> list[Tracked]:
+    """Jobs in several states, with all that a job may have."""
+    await door.ask(SetQueue("q", Policy(expires_after=0.0, retries=2, retry_delays=(3600.0,))), patience=PATIENCE)
+    for n in range(3):
+        await ask(door, Dispatch("q", b'{"x":1.10}', type="T", tags=("a",), priority=n), Word.CREATED)
+        taken = await ask(door, Take("q", worker="w"))
+        await ask(door, Report(taken.id, taken.token, progress=50.0, lines=("one", "two")))
+        if n != 1:
+            status = State.COMPLETED if n == 0 else State.FAILED
+            await ask(door, Report(taken.id, taken.token, status, b"[1.10]", error="e"))
+    await ask(door, Dispatch("r", key="k"), Word.CREATED)
+    await ask(door, Take("r"))
+    await ask(door, Dispatch("r", b"2", "k"), Word.CREATED)
+    return await door.query(lambda: door.view.store.all_after(-1, 100))
+
+
+def logs(door: TrackedDoor) -> list[Any]:
+    return [door.view.store.lines(job.id) for job in door.view.store.all_after(-1, 100)]
+
+
+async def test_a_deleted_stream_loses_no_tracked_job(
+    settings: Settings, door: TrackedDoor, link: Link, scheduler: Scheduler, eventually: Eventually
+) -> None:
+    from tests.broker.bench import Bench
+
+    before = await some_life(door)
+    lines = await door.query(lambda: logs(door))
+    leader = scheduler.tracked
+    assert leader is not None
+    await eventually(lambda: leader.follower.query(lambda: leader.view.store.all_after(-1, 100) == before))
+    await Bench(link).delete(names.EVENTS)
+    await door.follower.wait(lambda: door.view.renewals or None, timeout=PATIENCE)
+    await door.follower.wait(lambda: door.view.store.stand().sealed or None, timeout=PATIENCE)
+    assert await door.query(lambda: door.view.store.all_after(-1, 100)) == before
+    assert await door.query(lambda: logs(door)) == lines
+    new = await ask(door, Dispatch("q"), Word.CREATED)
+    assert new.id > max(job.id for job in before)
+    held = next(job for job in before if job.state is State.RUNNING)
+    await ask(door, Report(held.id, held.token, State.COMPLETED))
+    await eventually(lambda: leader.view.old() == [])
+
+
+async def test_a_reader_without_the_log_s_head_begins_with_pages(
+    settings: Settings, door: TrackedDoor, scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from amqpjobs.scheduler import tracked
+    from amqpjobs.streams import tracked_pages
+
+    await some_life(door)
+    monkeypatch.setattr(tracked, "LEAST_SPAN", 0)
+    monkeypatch.setattr(TrackedView, "live_bytes", lambda _: 0)
+    await ask(door, Dispatch("q"), Word.CREATED)
+    await door.follower.wait(lambda: door.view.store.stand().paged_at, timeout=PATIENCE)
+    monkeypatch.undo()
+    last = await ask(door, Dispatch("q"), Word.CREATED)
+    await ask(door, Report(last.id, status=State.CANCELLED))
+    monkeypatch.setattr(tracked_pages, "FIRST", -1)  # as if the head were gone: what was read from it is not used
+    async with opened(settings, tmp_path / "cold") as cold:
+        jobs, expected = (lambda: cold.view.store.all_after(-1, 100)), (lambda: door.view.store.all_after(-1, 100))
+        assert await cold.query(jobs) == await door.query(expected)
+        assert await cold.query(lambda: logs(cold)) == await door.query(lambda: logs(door))
+        assert await cold.query(cold.view.store.queues) == ["q", "r"]
+        assert (await cold.query(cold.view.store.stand)).term == (await door.query(door.view.store.stand)).term

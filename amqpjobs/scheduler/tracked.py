@@ -139,16 +139,22 @@ class TrackedReign:
                 raise Deposed(f"{names.EVENTS} was made anew")
 
     async def _step(self) -> bool:
-        """Say what is due now; False when nothing is."""
+        """Say what is due now; False when there is nothing to do."""
+        if await self._tick():
+            return True
+        now = self._clock.wall()
+        if await self._mine(lambda: self._pages_due(now)):
+            await self._write_pages(self._view.path, restore=False)
+        return False
+
+    async def _tick(self) -> bool:
+        """One batch of what time changes now; False when it changes nothing."""
         now = self._clock.wall()
         due = await self._mine(lambda: self._view.store.due(now, BATCH))
         if due:
             head = {"type": "tick", "epoch": self._epoch, "n": self._term.n, "at": now}
             await self._append([{**head, "job": job} for job in due])
-            return True
-        if await self._mine(lambda: self._pages_due(now)):
-            await self._write_pages(self._view.path, restore=False)
-        return False
+        return bool(due)
 
     def _pages_due(self, now: float) -> bool:
         """Before retention takes the log's head, and when the log is far longer than what is alive."""
@@ -169,6 +175,8 @@ class TrackedReign:
             while (page := await asyncio.to_thread(next, entries, None)) is not None:
                 if page:
                     await self._appender.append(page, timeout=FOLD_TIMEOUT)
+                while not restore and await self._tick():
+                    """A job's time does not wait until all are written."""
         finally:
             await asyncio.to_thread(reader.close)
         if not restore:

@@ -33,6 +33,8 @@ STATES = {
 }
 """Kue's states, and one of ours, by those of the life cycle."""
 _NAMES = {state: name for name, states in STATES.items() for state in states}
+MOST_SHOWN, MOST_LINES = 16 * 1024, 200
+"""Bytes of data and of output, and lines of the log, that a page shows."""
 BEHIND = 10_000
 """Changes that wait for a reader of events; who is further behind is told so, and to look again."""
 
@@ -235,6 +237,16 @@ async def life(it: TrackedDoor, id_: int, after: int = 0) -> dict[str, Any] | No
         return shown(job) | {"log": lines}
 
     return await it.query(look)
+
+
+async def for_page(it: TrackedDoor, jid: str) -> dict[str, Any] | None:
+    """What the page of a job shows of a tracked one: as `life`, with `data` and `output` as text that may be cut."""
+    found = await life(it, int(jid)) if jid.isascii() and jid.isdigit() and len(jid) < 19 else None
+    if found is None:
+        return None
+    pieces = {name: found[name].raw[:MOST_SHOWN].decode("utf-8", "replace") for name in ("data", "output")}
+    ended = found["ended_at"] is not None and found["state"] in ("complete", "failed", "cancelled")
+    return found | pieces | {"ended": ended, "log": found["log"][-MOST_LINES:]}
 
 
 def shown(job: Tracked) -> dict[str, Any]:

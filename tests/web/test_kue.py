@@ -72,6 +72,23 @@ async def progress_output_and_log(server: Dashboard) -> None:
     assert [line["n"] for line in (await server.get(f"/api/tracked/{job}?after=2")).json()["log"]] == [3]
 
 
+async def its_page_shows_it_as_it_goes(server: Dashboard) -> None:
+    job = (await create(server, queue="paged", type="Report", data={"n": 1.10}, key="k"))["id"]
+    await server.client.post("/api/tracked/take", json={"queue": "paged", "worker": "<i>w</i>"})
+    said = {"progress": 40, "output": {"x": "</code>"}, "lines": ["one", "<b>two</b>"]}
+    await server.client.patch(f"/api/tracked/{job}", json=said)
+    page = await server.get(f"/jobs/{job}")
+    assert page.status_code == 200
+    assert page.headers["refresh"] == "2"
+    for shown in ("Report", "running", "40.0 % done", "&lt;b&gt;two&lt;/b&gt;", "&lt;i&gt;w", "&lt;/code&gt;"):
+        assert shown in page.text, shown
+    assert "<b>two" not in page.text
+    await server.client.patch(f"/api/tracked/{job}", json={"status": "failed", "error": "<u>boom", "permanent": True})
+    page = await server.get(f"/jobs/{job}")
+    assert "refresh" not in page.headers
+    assert "&lt;u&gt;boom" in page.text
+
+
 async def singletons(server: Dashboard) -> None:
     """Queasy's ways in over HTTP: dispatch, update, blocked, cancel, evicted."""
     job = (await create(server, queue="one", key="k", data=1))["id"]
@@ -137,5 +154,12 @@ async def changes_come_as_events(server: Dashboard) -> None:
 
 async def test_tracked_jobs_over_http(server: Dashboard) -> None:
     """One server for all of it; each part has queues and types of its own."""
-    for part in (listings, progress_output_and_log, singletons, what_cannot_be, changes_come_as_events):
+    for part in (
+        listings,
+        progress_output_and_log,
+        its_page_shows_it_as_it_goes,
+        singletons,
+        what_cannot_be,
+        changes_come_as_events,
+    ):
         await part(server)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from amqpjobs.model import names
+from amqpjobs.model.protocol import Target
+from amqpjobs.streams.entry_table import id_of
 from amqpjobs.streams.rows import Row, rows
 from amqpjobs.streams.search_index import SHORTEST_JID, SearchIndex, WordFilter
 from amqpjobs.streams.sqlite_store import SqliteStore
@@ -37,11 +39,16 @@ def indexes(stream: str) -> dict[str, str]:
         "lists_class": f"entries (cls, {time})",
         "lists_queue": f"entries (queue, {time})",
         "lists_both": f"entries (cls, queue, {time})",
+        "lists_error": f"entries (error_class, {time})",
     }
 
 
 class Search(NamedTuple):
-    """What a page is asked for. `after` is the `after` of the page before; `q` is free text; "" does not filter."""
+    """What a page is asked for. `after` is the `after` of the page before; `q` is free text; "" does not filter.
+
+    `since` and `until` (seconds since 1970; until is not included) bound the time that the list goes by: when what
+    waits is due, when what is dead died.
+    """
 
     q: str = ""
     cls: str = ""
@@ -51,6 +58,14 @@ class Search(NamedTuple):
     limit: int = 25
     offset: int = 0
     after: str = ""
+    error: str = ""
+    since: float | None = None
+    until: float | None = None
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it asks for more than classes and queues, of which counts are kept."""
+        return bool(self.error) or self.since is not None or self.until is not None
 
 
 class Page(NamedTuple):
@@ -115,6 +130,26 @@ class Listing:
         asked = "SELECT number FROM entries WHERE jid=? ORDER BY number DESC LIMIT ?"
         return rows(self._store.db, [number for (number,) in self._store.db.execute(asked, (jid, limit))])
 
+    def targets(self, search: Search, limit: int) -> list[Target]:
+        """The identities of all that matches, the newest first, at most so many. Raises ValueError where a search for
+        words or a tag has more matches than it looks at: nobody can know then what all are."""
+        self._store.flush()
+        among = self._candidates(search)
+        if among is not None and len(among) > MOST:
+            raise ValueError(f"more than {MOST:,} match: narrow it down with more words, or leave the words out")
+        conditions, fields = self._filter(search)
+        if among is not None:
+            conditions, fields = _among(search, among, conditions, fields)
+        asked = f"SELECT number, odd_id, jid FROM entries{_where(conditions)} ORDER BY number DESC LIMIT ?"  # noqa: S608
+        found = self._store.db.execute(asked, (*fields, limit))
+        return [Target(jid, id_of(number, odd)) for number, odd, jid in found]
+
+    def errors(self, limit: int) -> list[tuple[str, int]]:
+        """The error classes of what is there and how many have each, the most first."""
+        self._store.flush()
+        asked = "SELECT error_class, count(*) FROM entries GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?"
+        return self._store.db.execute(asked, (limit,)).fetchall()
+
     def _candidates(self, search: Search) -> list[int] | None:
         """The numbers of what may match by text and tag, the newest first, one too many at most; None: all."""
         q = search.q.strip()
@@ -138,7 +173,11 @@ class Listing:
         return index.find(q, MOST + 1, **marks)
 
     def _matching(self, search: Search, among: list[int] | None) -> tuple[int, bool]:
-        conditions, fields = _filter(search)
+        conditions, fields = self._filter(search)
+        if among is None and search.narrowed:
+            hint = self._hint(search, (self._time,), FEW + 1)
+            counted = f"SELECT count(*) FROM entries{hint}{_where(conditions)}"  # noqa: S608 (columns)
+            return self._store.db.execute(counted, fields).fetchone()[0], True
         if among is None:
             counted = f"SELECT coalesce(sum(n), 0) FROM counts{_where(conditions)}"  # noqa: S608 (columns)
             return self._store.db.execute(counted, fields).fetchone()[0], True
@@ -151,7 +190,7 @@ class Listing:
     ) -> list[tuple[Any, ...]]:
         """The keys of a page's rows and of one more, the number as the last of each; `last` are those before them."""
         down = search.sort.startswith("-")
-        conditions, fields = _filter(search)
+        conditions, fields = self._filter(search)
         if among is not None:
             conditions, fields = _among(search, among, conditions, fields)
         if last:
@@ -172,12 +211,25 @@ class Listing:
         fixed = {"cls": search.cls, "queue": search.queue}
         return tuple(column for column in self._orders[name] if not fixed.get(column))
 
+    def _filter(self, search: Search) -> tuple[list[str], list[Any]]:
+        given = {
+            "cls=?": search.cls or None, "queue=?": search.queue or None, "error_class=?": search.error or None,
+            f"{self._time} >= ?": search.since, f"{self._time} < ?": search.until,
+        }  # fmt: skip
+        return [each for each, value in given.items() if value is not None], [
+            value for value in given.values() if value is not None
+        ]
+
     def _hint(self, search: Search, order: tuple[str, ...], matching: int) -> str:
         """The index to go by: the planner cannot know how many entries a class has."""
         name = self._best(search, order, matching)
         return f" INDEXED BY {name}" if self._store.has_index(name) else ""
 
     def _best(self, search: Search, order: tuple[str, ...], matching: int) -> str:
+        if search.error and (order == (self._time,) or matching <= FEW):
+            return "lists_error"
+        if search.narrowed and matching <= FEW and not (search.cls or search.queue):
+            return "lists_at" if self._time == _AT else "lists_due"
         filtered = "lists_both" if search.cls and search.queue else "lists_class" if search.cls else "lists_queue"
         if (search.cls or search.queue) and order == (self._time,):
             return filtered
@@ -191,11 +243,6 @@ class Listing:
 
 def _time(stream: str) -> str:
     return _AT if stream == names.DEAD else _DUE
-
-
-def _filter(search: Search) -> tuple[list[str], list[Any]]:
-    given = {"cls": search.cls, "queue": search.queue}
-    return [f"{column}=?" for column, value in given.items() if value], [value for value in given.values() if value]
 
 
 def _among(search: Search, among: list[int], conditions: list[str], fields: list[Any]) -> tuple[list[str], list[Any]]:

@@ -16,6 +16,7 @@ from amqpjobs.model import names
 from amqpjobs.model.checkpoint import Checkpoint, adopt, take
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
 from amqpjobs.model.pending import Facts, Pending
+from amqpjobs.model.protocol import Target
 from amqpjobs.model.words import Verdict
 from amqpjobs.streams.entry_table import LAYOUT
 from amqpjobs.streams.follow import Message
@@ -176,6 +177,14 @@ class DelayedView:
     def search(self, search: Search) -> Page:
         """One page of what is searched for, and how much there is. Raises ValueError for a sort or `after` of none."""
         return self._listing.page(search)
+
+    def targets(self, search: Search, limit: int) -> list[Target]:
+        """The identities of all that is searched for, at most so many. Raises ValueError where they cannot be known."""
+        return self._listing.targets(search, limit)
+
+    def errors(self, limit: int) -> list[tuple[str, int]]:
+        """The error classes of what is pending, and how many have each."""
+        return self._listing.errors(limit)
 
     def names(self, limit: int) -> tuple[list[str], list[str]]:
         """The classes and queues of what is pending, at most so many of each."""

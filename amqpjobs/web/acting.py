@@ -3,7 +3,7 @@ claimed it), 202 not known yet. Many: 200 with a verdict for each, or 202 while 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,13 +14,15 @@ from amqpjobs.model import fields, names
 from amqpjobs.model.protocol import Target, Verdict
 from amqpjobs.streams.audit_store import Action as Recorded
 from amqpjobs.streams.errors import ConfirmTimeout
-from amqpjobs.streams.marks import Where
+from amqpjobs.streams.listing import Search
+from amqpjobs.web import choosing
 from amqpjobs.web.auth import visitor
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Limit, Offset, json_response
+from amqpjobs.web.searching import read
 from amqpjobs.web.views import Views
 
-router = APIRouter()
+router = APIRouter(tags=["waiting"])
 
 SETS = {"scheduled-jobs": names.SCHEDULED, "retries": names.RETRIES, "dead-jobs": names.DEAD}
 """The delayed sets as addresses name them."""
@@ -34,31 +36,44 @@ class Job(BaseModel):
     """One job: its jid, and its entry where the jid waits several times."""
 
     jid: str = Field(min_length=1)
-    entry: str | None = None
+    entry: str | None = Field(default=None, min_length=1)
 
 
 class Bulk(BaseModel):
-    """Many jobs, named one by one or all that match `class`, `queue`, `tag` and the words of `q`, as in lists; `at` is
-    where `reschedule` moves them."""
+    """Many jobs, named one by one or all that match, as in lists (`q` is `search`); `at` is where `reschedule` moves
+    them."""
 
     model_config = ConfigDict(extra="forbid")
 
     action: str
     jobs: list[Job] = Field(default_factory=list, max_length=MOST_JOBS)
     all: bool = False
-    cls: str | None = Field(default=None, alias="class")
-    queue: str | None = None
-    tag: str | None = None
-    q: str | None = Field(default=None, max_length=1000)
+    search: str = Field(default="", max_length=1000)
+    q: str = Field(default="", max_length=1000)
+    cls: str = Field(default="", alias="class", max_length=500)
+    queue: str = Field(default="", max_length=500)
+    tag: str = Field(default="", max_length=500)
+    error: str = Field(default="", max_length=500)
+    since: When = None
+    until: When = None
     at: When = None
 
     @model_validator(mode="after")
     def _either(self) -> Bulk:
         if bool(self.jobs) == self.all:
             raise ValueError('either "jobs" or "all": true')
-        if not self.all and any(each is not None for each in (self.cls, self.queue, self.tag, self.q)):
-            raise ValueError('"class", "queue", "tag" and "q" choose among "all"')
+        if not self.all and any((self.search, self.q, self.cls, self.queue, self.tag, self.error, self.since, self.until)):
+            raise ValueError('what is searched for ("class", "queue", "error"…) chooses among "all"')
         return self
+
+    def chosen(self) -> list[Target] | Search:
+        """The jobs that are named, or the search that finds them. Raises ValueError."""
+        if not self.all:
+            return [Target(job.jid, job.entry) for job in self.jobs]
+        times = {"since": self.since, "until": self.until}
+        written = {name: "" if value is None else str(value) for name, value in times.items()}
+        words = {"search": self.search or self.q, "class": self.cls, "queue": self.queue, "tag": self.tag, "error": self.error}
+        return read(words | written)
 
 
 class Moment(BaseModel):
@@ -69,58 +84,52 @@ class Moment(BaseModel):
     at: Annotated[str | float, Field(description="Seconds since 1970, or ISO 8601.")]
 
 
-@router.delete("/api/scheduled-jobs/{jid:path}", status_code=204)
-async def delete_scheduled(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Take a scheduled job out: it never runs."""
-    return await _one(request, "delete", "scheduled-jobs", Target(jid, entry))
+class Door(NamedTuple):
+    """One action on one job: where it is asked for, what it is, and what the page of the interface says of it."""
+
+    method: str
+    place: str
+    suffix: str
+    word: str
+    about: str
 
 
-@router.delete("/api/retries/{jid:path}", status_code=204)
-async def delete_retry(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Take a failed job out: it never runs again."""
-    return await _one(request, "delete", "retries", Target(jid, entry))
+DOORS = (
+    Door("DELETE", "scheduled-jobs", "", "delete", "Take a scheduled job out: it never runs."),
+    Door("DELETE", "retries", "", "delete", "Take a failed job out: it never runs again."),
+    Door("DELETE", "dead-jobs", "", "delete", "Take a dead job out."),
+    Door("POST", "scheduled-jobs", "/trigger", "trigger", "Run a scheduled job now."),
+    Door("POST", "retries", "/retry", "retry", "Run the next try of a failed job now."),
+    Door("POST", "retries", "/kill", "kill", "Try a failed job no more: it joins the dead."),
+    Door("POST", "dead-jobs", "/retry", "requeue", "Run a dead job again, from its first try."),
+)
 
 
-@router.delete("/api/dead-jobs/{jid:path}", status_code=204)
-async def delete_dead(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Take a dead job out."""
-    return await _one(request, "delete", "dead-jobs", Target(jid, entry))
+def _open(door: Door) -> None:
+    async def act(request: Request, jid: str, entry: Entry = None) -> Response:
+        return await _one(request, door.word, door.place, Target(jid, entry or None))
+
+    path = f"/api/{door.place}/{{jid:path}}{door.suffix}"
+    name = f"{door.word}_{door.place}"
+    router.add_api_route(
+        path, act, methods=[door.method], status_code=204, name=name, summary=door.about, description=door.about
+    )
 
 
-@router.post("/api/scheduled-jobs/{jid:path}/trigger", status_code=204)
-async def trigger(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Run a scheduled job now."""
-    return await _one(request, "trigger", "scheduled-jobs", Target(jid, entry))
-
-
-@router.post("/api/retries/{jid:path}/retry", status_code=204)
-async def retry(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Run the next try of a failed job now."""
-    return await _one(request, "retry", "retries", Target(jid, entry))
-
-
-@router.post("/api/retries/{jid:path}/kill", status_code=204)
-async def kill(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Try a failed job no more: it joins the dead."""
-    return await _one(request, "kill", "retries", Target(jid, entry))
-
-
-@router.post("/api/dead-jobs/{jid:path}/retry", status_code=204)
-async def requeue(request: Request, jid: str, entry: Entry = None) -> Response:
-    """Run a dead job again, from its first try."""
-    return await _one(request, "requeue", "dead-jobs", Target(jid, entry))
+for each in DOORS:
+    _open(each)
 
 
 @router.post("/api/{place}/{jid:path}/reschedule", status_code=204)
 async def reschedule(request: Request, place: str, jid: str, moment: Moment, entry: Entry = None) -> Response:
     """Let a job that waits (scheduled, or for its next try) run at another time."""
-    return await _one(request, "reschedule", place, Target(jid, entry), moment.at)
+    return await _one(request, "reschedule", place, Target(jid, entry or None), moment.at)
 
 
 @router.post("/api/{place}/{jid:path}/restore", status_code=204)
 async def restore(request: Request, place: str, jid: str, entry: Entry = None) -> Response:
     """Undo the last deletion of a job, while its stream still holds it."""
-    return await _one(request, "restore", place, Target(jid, entry))
+    return await _one(request, "restore", place, Target(jid, entry or None))
 
 
 @router.post("/api/{place}/actions")
@@ -130,14 +139,12 @@ async def bulk(request: Request, place: str, wanted: Annotated[Bulk, Body()]) ->
     order = _order(request, wanted.action, place, wanted.at)
     if isinstance(order, Response):
         return order
-    views = _views(request)
-    if not wanted.all:
-        return told(await views.desk.act(order, [Target(job.jid, job.entry) for job in wanted.jobs]))
-    if order.word == "restore":
-        return problem(422, "Parameters out of bounds", "restore takes jobs, or POST /api/actions/{id}/undo")
-    if (reason := views.late()) is not None:
-        return problem(503, "Not ready", f"what matches is not known: {reason}")
-    return told(await views.desk.act_on_all(order, Where(wanted.cls, wanted.queue, wanted.tag, wanted.q)))
+    try:
+        chosen = wanted.chosen()
+    except ValueError as error:
+        return problem(422, "Parameters out of bounds", str(error))
+    action = await choosing.act(_views(request), order, chosen)
+    return action if isinstance(action, Response) else told(action)
 
 
 @router.post("/api/actions/{action}/undo")
@@ -158,7 +165,7 @@ async def one_action(request: Request, action: str) -> Response:
     return problem(404, "Not found") if recorded is None else json_response(line(recorded))
 
 
-@router.get("/api/audit")
+@router.get("/api/audit", tags=["record"])
 async def audit(request: Request, limit: Limit = 100, offset: Offset = 0) -> Response:
     """Who ordered what, the newest first; X-Total-Count tells how many there are."""
     count, found = await _views(request).audit(limit, offset)

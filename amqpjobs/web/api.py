@@ -20,31 +20,31 @@ from amqpjobs.web.views import Views
 router = APIRouter()
 
 
-@router.get("/api/job-queues")
+@router.get("/api/job-queues", tags=["queues"])
 async def job_queues(request: Request) -> Response:
     """Counts of today (UTC) and now, and the queues by name."""
     return json_response(overview(await _pulse(request).look()))
 
 
-@router.get("/api/scheduled-jobs")
+@router.get("/api/scheduled-jobs", tags=["waiting"])
 async def scheduled_jobs(request: Request, wanted: Searched) -> Response:
     """Jobs that wait for their time, the next due first; the header X-Total-Count tells how many there are."""
     return await _listed(request, names.SCHEDULED, wanted)
 
 
-@router.get("/api/retries")
+@router.get("/api/retries", tags=["waiting"])
 async def retries(request: Request, wanted: Searched) -> Response:
     """Jobs that failed and will run again, the next due first; X-Total-Count tells how many there are."""
     return await _listed(request, names.RETRIES, wanted)
 
 
-@router.get("/api/dead-jobs")
+@router.get("/api/dead-jobs", tags=["waiting"])
 async def dead_jobs(request: Request, wanted: Searched) -> Response:
     """Jobs that failed for good, the latest first; X-Total-Count tells how many there are."""
     return await _listed(request, names.DEAD, wanted)
 
 
-@router.get("/api/processes")
+@router.get("/api/processes", tags=["processes"])
 async def processes(request: Request) -> Response:
     """The worker processes whose heartbeats arrive."""
     snapshot = await _pulse(request).look()
@@ -61,13 +61,13 @@ async def processes(request: Request) -> Response:
     )
 
 
-@router.get("/health/live")
+@router.get("/health/live", tags=["health"])
 async def live() -> Response:
     """Whether this process answers."""
     return json_response({"status": "ok"})
 
 
-@router.get("/health/ready")
+@router.get("/health/ready", tags=["health"])
 async def ready(request: Request) -> Response:
     """Whether its figures can be relied on: 503 while the broker is away or a view lags."""
     reason = _views(request).late()

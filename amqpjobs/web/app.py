@@ -16,6 +16,7 @@ from amqpjobs.streams.tracked_door import TrackedDoor
 from amqpjobs.web import (
     acting,
     api,
+    api_page,
     class_pages,
     enqueueing,
     job_page,
@@ -38,7 +39,7 @@ from amqpjobs.web.prefix import Prefix
 from amqpjobs.web.views import Views
 
 _MODULES = (
-    api, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
+    api, api_page, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
     pages, lists, login, ocypod, kue,
 )  # fmt: skip
 

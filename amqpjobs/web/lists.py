@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -10,29 +10,31 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpjobs.action import Action, Order
-from amqpjobs.model import names
+from amqpjobs.model import names, text
 from amqpjobs.model.protocol import Target, Verdict
 from amqpjobs.model.words import WORDS
 from amqpjobs.settings import age_seconds
 from amqpjobs.streams.audit_store import Action as Recorded
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.listing import Search
-from amqpjobs.streams.marks import Where
-from amqpjobs.web import items
+from amqpjobs.web import choosing, items
 from amqpjobs.web.auth import visitor
-from amqpjobs.web.forms import back, form_of
+from amqpjobs.web.forms import back, fields_of, form_of
 from amqpjobs.web.pages import page_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Offset
-from amqpjobs.web.searching import Searched
+from amqpjobs.web.searching import FIELDS, Searched, filters, read, written
 from amqpjobs.web.views import Views
 
 router = APIRouter(include_in_schema=False)
 
-SEARCHED = ("q", "class", "queue", "tag", "sort", "after")
-"""What a search is made of, in the address of a page and in its forms."""
+BACK = (*FIELDS, "after")
+"""What of a form leads back to where it stood."""
 ROWS = 50
 """Jobs on one page."""
+MOST_MINUTES = 60 * 24 * 3650
+MOST_ERRORS = 8
+"""Error classes that a list is grouped by at its head."""
 
 
 class Kind(NamedTuple):
@@ -74,10 +76,11 @@ async def listing(request: Request, wanted: Searched, action: str = "") -> Respo
     except ValueError as error:
         fault, status = str(error), 422
         found = await views.page(kind.stream, Search(limit=ROWS))
-    given = _given(wanted)
+    given = written(wanted)
     more: dict[str, object] = {
         "place": place, "kind": kind, "lines": [items.line(kind.stream, row) for row in found.rows], "found": found,
-        "wanted": wanted, "given": given, "fault": fault, "late": views.late(), "told": await _told(request, action),
+        "wanted": wanted, "given": given, "filtered": filters(wanted), "fault": fault, "late": views.late(),
+        "told": await _told(request, action), "errors": await views.errors(kind.stream, MOST_ERRORS),
         "next": f"?{urlencode(given | {'after': found.after})}" if found.after else None,
     }  # fmt: skip
     more["classes"], more["queues"] = await views.names(kind.stream)
@@ -91,19 +94,46 @@ async def listing(request: Request, wanted: Searched, action: str = "") -> Respo
 @router.post("/retries")
 @router.post("/dead-jobs")
 async def act(request: Request) -> Response:
-    """A button of such a page, for one job (`jid`, `entry`) or all; then back to the page, which says how it went."""
+    """A button of such a page, for one job, those that were ticked, or all that match; then back to where it stood."""
     place = request.url.path.rpartition("/")[2]
-    form, views = await form_of(request), views_of(request)
-    if form is None or form.get("action") not in KINDS[place].words or ("jid" in form) == ("all" in form):
-        return problem(422, "Parameters out of bounds", "This is no form of that page.")
-    order = Order(form["action"], KINDS[place].stream, visitor(request), "web")
+    fields, views = await fields_of(request), views_of(request)
+    form = dict(fields or ())
+    try:
+        order = _order(request, place, form)
+        chosen = _chosen(fields or [], form)
+    except ValueError as error:
+        return problem(422, "Parameters out of bounds", f"This is no form of that page: {error}.")
+    action = await choosing.act(views, order, chosen)
+    if isinstance(action, Response):
+        return action
+    return back(request, place, action=action.id, **{name: form[name] for name in BACK if name in form})
+
+
+def _order(request: Request, place: str, form: Mapping[str, str]) -> Order:
+    """What the form orders. Raises ValueError."""
+    kind, word, due = KINDS[place], form.get("action", ""), None
+    if word not in (*kind.words, *(("reschedule",) if place != "dead-jobs" else ())):
+        raise ValueError("there is no such button")
+    if word == "reschedule":
+        minutes = float(form.get("minutes", ""))
+        if not 0 <= minutes <= MOST_MINUTES:
+            raise ValueError(f"0 to {MOST_MINUTES:,} minutes")
+        due = request.app.state.clock.wall() + 60 * minutes
+    return Order(word, kind.stream, visitor(request), "web", due)
+
+
+def _chosen(fields: Sequence[tuple[str, str]], form: Mapping[str, str]) -> Sequence[Target] | Search:
+    """Which jobs are meant: one, those that were ticked, or all that match. Raises ValueError."""
+    if sum(name in form for name in ("all", "jid", "job")) != 1:
+        raise ValueError("no job was chosen")
+    if "all" in form:
+        return read(form)
     if "jid" in form:
-        action = await views.desk.act(order, [Target(form["jid"], form.get("entry") or None)])
-    elif (reason := views.late()) is not None:
-        return problem(503, "Not ready", f"What all is, is not known: {reason}. Nothing was done.")
-    else:
-        action = await views.desk.act_on_all(order, Where())
-    return back(request, place, action=action.id, **{name: form[name] for name in SEARCHED if name in form})
+        return [Target(form["jid"], form.get("entry") or None)]
+    picked = [text.parse(value.encode()) for name, value in fields if name == "job"]
+    if not all(isinstance(p, list) and [type(each) for each in p] == [str, str] for p in picked):
+        raise ValueError("no job was chosen")
+    return [Target(jid, entry) for entry, jid in picked]
 
 
 @router.get("/audit")
@@ -126,12 +156,6 @@ async def undo(request: Request) -> Response:
     except BrokerError as error:
         return problem(503, "Not done", str(error))
     return back(request, "audit", action=actions[0].id if actions else "none")
-
-
-def _given(wanted: Search) -> dict[str, str]:
-    """The search as it stands in the address of a page, without the page's place in the list."""
-    values = (wanted.q, wanted.cls, wanted.queue, wanted.tag, wanted.sort)
-    return {name: value for name, value in zip(SEARCHED, values, strict=False) if value}
 
 
 class Told(NamedTuple):

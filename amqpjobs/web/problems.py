@@ -24,6 +24,7 @@ def install(app: FastAPI) -> None:
     """Answer every error of the application this way."""
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _fault)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -37,4 +38,11 @@ async def _http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     response = problem(error.status_code, str(error.detail))
     response.headers.update(error.headers or {})
+    return response
+
+
+async def _fault(_: Request, __: Exception) -> Response:
+    """The log has the traceback; a visitor gets nothing of it."""
+    response = problem(500, "Internal error", "The dashboard made a mistake; its log says more.")
+    response.headers["Cache-Control"] = "no-store"
     return response

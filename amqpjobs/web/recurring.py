@@ -24,7 +24,7 @@ DONE: dict[RecurringOp, str] = {
 """What can be ordered here, and what is said of it when it is done."""
 
 
-@router.get("/api/recurring")
+@router.get("/api/recurring", tags=["queues"])
 async def recurring(request: Request) -> Response:
     """All recurring jobs by name with their last and next tick, and the declarations that were refused lately."""
     lines, refused = await views_of(request).recurring()

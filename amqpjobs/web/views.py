@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
+from amqpjobs.model.protocol import Target
 from amqpjobs.model.recurring import Refused
 from amqpjobs.orders import RecurringOp
 from amqpjobs.schedules import Line, lines
@@ -145,6 +146,17 @@ class Views:
         if not search.sort:
             search = search._replace(sort="-at" if stream == names.DEAD else "due")
         return await each.follower.query(lambda: each.view.search(search))
+
+    async def targets(self, stream: str, search: Search, limit: int) -> list[Target]:
+        """The identities of what is searched for. Raises ValueError where they cannot all be known."""
+        each = self.delayed[stream]
+        return await each.follower.query(lambda: each.view.targets(search, limit))
+
+    async def errors(self, stream: str, limit: int) -> list[tuple[str, int]]:
+        """The error classes of a delayed set and how many have each, the most first; none of what has not failed."""
+        each = self.delayed[stream]
+        found = await each.follower.query(lambda: each.view.errors(limit + 1)) if stream != names.SCHEDULED else []
+        return [(error, count) for error, count in found if error][:limit]
 
     async def names(self, stream: str) -> tuple[list[str], list[str]]:
         """Some classes and queues of what waits in a delayed set, to choose from."""

@@ -99,6 +99,29 @@ def test_pages_are_a_sort_and_a_filter(view: DelayedView, sort: str, cls: str, q
     assert (page.total, page.matching, page.exact) == (COUNT, len(expected), True)
 
 
+@pytest.mark.parametrize("view", names.DELAYED, indirect=True)
+@pytest.mark.parametrize("sort", ["due", "-at", "jid"])
+@pytest.mark.parametrize("cls", ["", "Mailer"])
+def test_errors_and_times_narrow_a_list(view: DelayedView, sort: str, cls: str) -> None:
+    entries = [entry(n, error_class=f"E{n % 3}") for n in range(COUNT)]
+    filled(view, entries)
+    errors = view.stream != names.SCHEDULED
+    search = Search(cls=cls, error="E1" if errors else "", since=10, until=40, sort=sort, limit=9)
+
+    def meant(n: int, each: dict[str, Any]) -> bool:
+        named = (not cls or each["job"]["class"] == cls) and (not errors or n % 3 == 1)
+        return named and 10 <= key(each, "due", view.stream)[-1] < 40
+
+    expected = [each for n, each in enumerate(entries) if meant(n, each)]
+    order = {each["jid"]: key(each, sort.removeprefix("-"), view.stream) for each in expected}
+    found = everything(view, search)
+    assert sorted(found) == sorted(each["jid"] for each in expected)
+    assert [order[jid] for jid in found] == sorted(order.values(), reverse=sort.startswith("-"))
+    assert view.search(search).matching == len(expected)
+    assert {target.jid for target in view.targets(search, COUNT)} == {each["jid"] for each in expected}
+    assert dict(view.errors(10)) == ({f"E{n}": COUNT // 3 for n in range(3)} if errors else {"": COUNT})
+
+
 @pytest.mark.parametrize(
     ("q", "numbers"),
     [

@@ -77,7 +77,7 @@ async def test_one_job_at_a_time(visitor: Visitor) -> None:
     for method, path in (
         ("DELETE", "/api/scheduled-jobs/s1"),
         ("DELETE", "/api/scheduled-jobs/a%2Fb%20c"),
-        ("POST", "/api/scheduled-jobs/s3/trigger"),
+        ("POST", "/api/scheduled-jobs/s3/trigger?entry="),
         ("DELETE", "/api/retries/r1"),
         ("POST", "/api/retries/r2/retry"),
         ("POST", "/api/retries/r3/kill"),

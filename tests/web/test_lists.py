@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Page, expect
 
 from tests.web import entries
 from tests.web.conftest import Dashboard, Publish
@@ -75,14 +75,14 @@ async def test_the_page_searches_without_javascript(
     page = await context.new_page()
     await page.goto(f"{dashboard.address}/retries")
     assert await page.locator("tbody tr").count() == 50
-    await page.fill("input[name=q]", "host1 charge")
+    await page.fill("input[name=search]", "host1 charge")
     await page.click(".search button")
-    assert "q=host1" in page.url
+    assert "search=host1" in page.url
     expected = [each["jid"] for n, each in enumerate(filled) if (n % 5, n % 2) == (1, 1)]
     rows = await page.locator("tbody tr th small").all_inner_texts()
     assert [row.split(" ")[0] for row in rows] == expected
     assert await page.locator("#matching").inner_text() == "12 matches"
-    assert await page.input_value("input[name=q]") == "host1 charge"
+    assert await page.input_value("input[name=search]") == "host1 charge"
     await context.close()
 
 
@@ -129,8 +129,60 @@ async def test_a_long_entry_is_a_short_line(dashboard: Dashboard, publish: Publi
 
 async def test_an_action_on_what_was_found_comes_back_to_it(dashboard: Dashboard, filled: list[dict[str, Any]]) -> None:
     body = (await dashboard.get("/retries", params={"q": "user17@example.com", "sort": "jid"})).text
-    assert body.count('name="action"') == 3  # of one job; none for all, as all is more than what was found
-    form = {"jid": filled[17]["jid"], "action": "delete", "q": "user17@example.com", "sort": "jid"}
+    assert body.count('name="action"') == 3 + 4 + 3  # of one job, of those that are ticked, of all that were found
+    form = {"jid": filled[17]["jid"], "action": "delete", "search": "user17@example.com", "sort": "jid"}
     answer = await dashboard.client.post("/retries", data=form)
     assert answer.status_code == 303
-    assert "q=user17%40example.com&sort=jid" in answer.headers["location"]
+    assert "search=user17%40example.com&sort=jid" in answer.headers["location"]
+
+
+async def test_a_list_is_narrowed_by_error_and_time_and_grouped(
+    dashboard: Dashboard, publish: Publish, eventually: Eventually
+) -> None:
+    base = 1_700_000_000
+    made = [entries.dead(died_at=base + n, error_class=("Timeout", "Refused", "Odd <b>")[n % 3]) for n in range(90)]
+    await publish("dead_jobs", made)
+
+    async def there() -> bool:
+        return (await dashboard.get("/api/dead-jobs")).headers["X-Total-Count"] == "90"
+
+    await eventually(there)
+
+    async def found(**search: Any) -> tuple[list[int], str]:
+        answer = (await dashboard.get("/api/dead-jobs", params=search | {"limit": 1000})).raise_for_status()
+        return [round(each["died_at"] - base) for each in answer.json()], answer.headers["X-Total-Count"]
+
+    assert await found(error="Timeout") == ([*range(87, -1, -3)], "30")
+    assert await found(since=base + 10, until=base + 13.5) == ([13, 12, 11, 10], "4")
+    assert await found(error="Refused", since="2023-11-14T22:14:00Z", sort="at") == ([*range(40, 90, 3)], "17")
+    assert await found(error="nobody") == ([], "0")
+    for name, wrong in (("since", "soon"), ("until", "inf"), ("since", "1e400")):
+        answer = await dashboard.get("/api/dead-jobs", params={name: wrong})
+        assert (answer.status_code, name in answer.json()["detail"]) == (422, True)
+    page = (await dashboard.get("/dead-jobs")).text
+    assert 'error=Odd%20%3Cb%3E">Odd &lt;b&gt;</a> <small>30</small>' in page
+    form = {"all": "1", "action": "delete", "error": "Timeout", "until": str(base + 30)}
+    answer = await dashboard.client.post("/dead-jobs", data=form)
+    assert answer.status_code == 303
+    assert "error=Timeout" in answer.headers["location"]
+    assert await found(error="Timeout", sort="at") == ([*range(30, 90, 3)], "20")
+    asked = {"action": "delete", "all": True, "search": "Refused", "since": base + 60}
+    assert (await dashboard.client.post("/api/dead-jobs/actions", json=asked)).json()["done"] == 10
+
+
+async def test_those_that_are_ticked_are_moved(dashboard: Dashboard, filled: list[dict[str, Any]], page: Page) -> None:
+    await page.goto(f"{dashboard.address}/retries")
+    await page.get_by_role("checkbox", name=filled[1]["jid"]).check()
+    await page.get_by_role("checkbox", name=filled[3]["jid"]).check()
+    await expect(page.locator("#ticked-count")).to_have_text("With the 2 ticked:")
+    await page.locator("input[name=minutes]").fill("600000")
+    await page.get_by_role("button", name="Move").click()
+    await expect(page.locator("#told")).to_contain_text("Rescheduled 2 jobs.")
+    last, _ = await listed(dashboard, sort="-due", limit=3)
+    assert {*last} == {filled[1]["jid"], filled[3]["jid"], filled[-1]["jid"]}
+    await page.locator("#tick-all").check()
+    await expect(page.locator("#ticked-count")).to_have_text("With the 50 ticked:")
+    await page.locator("#ticked").get_by_role("button", name="Kill").click()
+    await expect(page.locator("#told")).to_contain_text("Killed 50 jobs.")
+    for form in ({"action": "kill"}, {"action": "kill", "job": "[["}, {"action": "kill", "all": "1", "jid": "x"}):
+        assert (await dashboard.client.post("/retries", data=form)).status_code == 422

@@ -87,6 +87,28 @@
     localise(event.target);
   });
 
+  // Rows may be ticked one by one without this; with it, all of a page at once, and their number is told.
+  function ticking() {
+    var all = document.getElementById("tick-all");
+    var told = document.getElementById("ticked-count");
+    if (!all || !told) return;
+    var boxes = Array.from(document.querySelectorAll("input[name=job]"));
+    function count() {
+      var ticked = boxes.filter(function (box) { return box.checked; }).length;
+      told.textContent = ticked ? "With the " + ticked.toLocaleString() + " ticked:" : "With those ticked:";
+      all.checked = ticked === boxes.length;
+      all.indeterminate = ticked > 0 && ticked < boxes.length;
+    }
+    all.hidden = false;
+    all.addEventListener("change", function () {
+      boxes.forEach(function (box) { box.checked = all.checked; });
+      count();
+    });
+    boxes.forEach(function (box) { box.addEventListener("change", count); });
+    count();
+  }
+  ticking();
+
   // A part that says where it comes from is fetched anew every few seconds, and left alone while somebody is at it.
   var REFRESH = 5000;
 

@@ -1,0 +1,90 @@
+"""The page of the JSON interface: every route, what it takes and what it answers, from the same description that
+`/openapi.json` gives to programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from amqpjobs.web.pages import page_of
+
+router = APIRouter(include_in_schema=False)
+
+ABOUT = (
+    "All answers are strict JSON; integers of any size are exact, NaN and infinities are strings. Errors are problem "
+    "details (RFC 9457) with `title` and `detail`. Lists take `limit` (1 to 1000, 100 by default) and `offset`, or "
+    "`after` with the X-Next-After of the page before; X-Total-Count tells how many there are. Where a token is set, "
+    "send it as `Authorization: Bearer …`; a login's cookie needs the form's token as X-CSRF-Token for what changes "
+    "something. Bodies have a Content-Length of at most 4 MiB."
+)
+GROUPS = {
+    "queues": "Queues", "jobs": "Jobs", "waiting": "Jobs that wait", "metrics": "Metrics", "processes": "Processes",
+    "record": "The record", "health": "Health",
+}  # fmt: skip
+
+
+class Field(NamedTuple):
+    """A parameter, or a member of a body."""
+
+    name: str
+    place: str
+    kind: str
+    needed: bool
+    about: str
+
+
+class Operation(NamedTuple):
+    """One route."""
+
+    method: str
+    path: str
+    about: str
+    fields: tuple[Field, ...]
+
+
+@router.get("/api/docs")
+async def page(request: Request) -> Response:
+    """The page."""
+    described = request.app.openapi()
+    groups: dict[str, list[Operation]] = {name: [] for name in GROUPS}
+    for group, operation in _operations(described):
+        groups.setdefault(group, []).append(operation)
+    more = {"place": "api/docs", "groups": groups, "titles": GROUPS, "about": ABOUT, "told": None}
+    return await page_of(request, "api.html", **more)
+
+
+def _operations(described: Mapping[str, Any]) -> Iterator[tuple[str, Operation]]:
+    for path, methods in described["paths"].items():
+        for method, told in methods.items():
+            fields = [_parameter(each) for each in told.get("parameters", [])]
+            fields += _body(told, described)
+            group = (told.get("tags") or ["health"])[0]
+            yield group, Operation(method.upper(), path, told.get("description", ""), tuple(fields))
+
+
+def _parameter(told: Mapping[str, Any]) -> Field:
+    about = told.get("description", "") or told["schema"].get("description", "")
+    return Field(told["name"], told["in"], _kind(told["schema"]), told.get("required", False), about)
+
+
+def _body(told: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[Field]:
+    schema = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    if schema is None:
+        return
+    if "$ref" in schema:
+        schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for name, each in schema.get("properties", {}).items():
+        yield Field(name, "body", _kind(each), name in schema.get("required", ()), each.get("description", ""))
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        kinds = [_kind(each) for each in schema["anyOf"]]
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null"))
+    if "$ref" in schema:
+        return "object"
+    kind = str(schema.get("type", "any"))
+    return f"array of {_kind(schema['items'])}" if kind == "array" and schema.get("items") else kind

@@ -22,7 +22,7 @@ ABOUT = (
 )
 GROUPS = {
     "queues": "Queues", "jobs": "Jobs", "waiting": "Jobs that wait", "metrics": "Metrics", "processes": "Processes",
-    "record": "The record", "health": "Health",
+    "record": "The record", "health": "Health", "tracked jobs": "Tracked jobs", "": "Ocypod's interface to tracked jobs",
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def _operations(described: Mapping[str, Any]) -> Iterator[tuple[str, Operation]]
         for method, told in methods.items():
             fields = [_parameter(each) for each in told.get("parameters", [])]
             fields += _body(told, described)
-            group = (told.get("tags") or ["health"])[0]
+            group = (told.get("tags") or [""])[0]
             yield group, Operation(method.upper(), path, told.get("description", ""), tuple(fields))
 
 

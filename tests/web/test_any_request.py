@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from playwright.async_api import Page, expect
+from playwright.async_api import Page
 
 from tests.patience import PATIENCE
 from tests.web import entries
@@ -41,6 +41,8 @@ def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, list[str],
     """Method, path, names of query parameters, and the body's members."""
     for path, methods in described["paths"].items():
         for method, told in methods.items():
+            if told.get("tags", ["tracked jobs"]) == ["tracked jobs"]:
+                continue  # they have tests of their own, and some of their answers never end
             query = [each["name"] for each in told.get("parameters", []) if each["in"] == "query"]
             schema = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
             if "$ref" in schema:
@@ -124,7 +126,7 @@ async def test_the_interface_is_told_on_a_page(dashboard: Dashboard, page: Page)
     await page.goto(f"{dashboard.address}/job-queues")
     await page.get_by_role("link", name="HTTP interface").click()
     described = (await dashboard.get("/openapi.json")).json()
-    await expect(page.locator(".operation")).to_have_count(len(list(operations(described))))
+    assert await page.locator(".operation").count() == sum(map(len, described["paths"].values()))
     assert "" not in await page.locator(".operation summary span").all_text_contents()
     specified = [
         "GET /api/job-queues", "GET /api/job-queues/{queue}/jobs", "GET /api/scheduled-jobs",

@@ -62,7 +62,9 @@ class Bulk(BaseModel):
     def _either(self) -> Bulk:
         if bool(self.jobs) == self.all:
             raise ValueError('either "jobs" or "all": true')
-        if not self.all and any((self.search, self.q, self.cls, self.queue, self.tag, self.error, self.since, self.until)):
+        if not self.all and any(
+            (self.search, self.q, self.cls, self.queue, self.tag, self.error, self.since, self.until)
+        ):
             raise ValueError('what is searched for ("class", "queue", "error"…) chooses among "all"')
         return self
 
@@ -72,7 +74,13 @@ class Bulk(BaseModel):
             return [Target(job.jid, job.entry) for job in self.jobs]
         times = {"since": self.since, "until": self.until}
         written = {name: "" if value is None else str(value) for name, value in times.items()}
-        words = {"search": self.search or self.q, "class": self.cls, "queue": self.queue, "tag": self.tag, "error": self.error}
+        words = {
+            "search": self.search or self.q,
+            "class": self.cls,
+            "queue": self.queue,
+            "tag": self.tag,
+            "error": self.error,
+        }
         return read(words | written)
 
 

@@ -22,7 +22,8 @@ ABOUT = (
 )
 GROUPS = {
     "queues": "Queues", "jobs": "Jobs", "waiting": "Jobs that wait", "metrics": "Metrics", "processes": "Processes",
-    "record": "The record", "health": "Health", "tracked jobs": "Tracked jobs", "": "Ocypod's interface to tracked jobs",
+    "record": "The record", "health": "Health", "tracked jobs": "Tracked jobs",
+    "": "Tracked jobs as Ocypod has them",
 }  # fmt: skip
 
 

@@ -19,7 +19,9 @@ DEFAULT_RETRIES = 25
 class Message(BaseModel):
     """The base of them all."""
 
-    model_config = ConfigDict(frozen=True)
+    # A worker reads millions of jobs with `trusted` and validates none: without this it would build validators at its
+    # start for as long as connecting takes.
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     @classmethod
     def trusted(cls, values: dict[str, Any]) -> Self:

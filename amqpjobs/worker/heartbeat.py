@@ -10,8 +10,6 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import psutil
-
 import amqpjobs
 from amqpjobs.clock import Clock
 from amqpjobs.model import names, text
@@ -66,7 +64,6 @@ class Heartbeat(Service):
         self._clock = clock
         self._appender = Appender(link, names.HEARTBEATS, clock=clock)
         self._changed = asyncio.Event()
-        self._process = psutil.Process()
 
     def changed(self) -> None:
         """Beat now: the state is another."""
@@ -114,7 +111,7 @@ class Heartbeat(Service):
             "concurrency": self._concurrency,
             "busy": len(runs),
             "beat": self._clock.wall(),
-            "rss_kb": self._process.memory_info().rss // 1024,
+            "rss_kb": _memory(),
             "queues": self._queues,
             "version": amqpjobs.__version__,
             "state": self._state(),
@@ -126,3 +123,10 @@ class Heartbeat(Service):
 def _running(run: Run) -> dict[str, Any]:
     job = run.job
     return {"jid": job.jid, "class": job.cls, "queue": job.queue, "started_at": run.context.started_at}
+
+
+def _memory() -> int:
+    """What this process has in memory, in KiB."""
+    import psutil  # noqa: PLC0415 - loaded with the first heartbeat: no job need wait for it
+
+    return int(psutil.Process().memory_info().rss // 1024)

@@ -33,6 +33,11 @@ def worker(place: Place, driver: str, concurrency: int = 100, tree: Path = ROOT)
     return Command(program, environment(place, driver, tree), tree)
 
 
+def scheduler(place: Place, driver: str) -> Command:
+    """The leader, which tells each worker that starts what holds."""
+    return Command([OURS, "-m", "amqpjobs.scheduler"], environment(place, driver, ROOT), ROOT)
+
+
 def produce(place: Place, driver: str, *arguments: str, tree: Path = ROOT) -> Command:
     """Our producer (benchmarks/produce.py)."""
     return Command([OURS, "-m", "benchmarks.produce", *arguments], environment(place, driver, tree), tree)

@@ -1,6 +1,6 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-brokers chaos bench check format lock
+.PHONY: help setup demo test test-brokers chaos bench screenshots check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
@@ -9,6 +9,7 @@ help:
 	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
 	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
+	@echo "make screenshots    every page of the dashboard, light and dark, desktop and phone, as pictures (FOLDER=screenshots)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
@@ -42,6 +43,10 @@ bench:
 	@if [ -z "$$BENCH_URL" ]; then AMQPJOBS_TEST_URL= scripts/setup test; else scripts/setup; fi
 	@benchmarks/setup
 	@PYTHONPATH=. $(PYTHON_IN_VENV) -m benchmarks
+
+screenshots:
+	@scripts/setup test
+	@$(PYTHON_IN_VENV) -m tests.web.screenshots $${FOLDER:-screenshots}
 
 check:
 	@scripts/setup

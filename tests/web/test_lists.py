@@ -186,3 +186,28 @@ async def test_those_that_are_ticked_are_moved(dashboard: Dashboard, filled: lis
     await expect(page.locator("#told")).to_contain_text("Killed 50 jobs.")
     for form in ({"action": "kill"}, {"action": "kill", "job": "[["}, {"action": "kill", "all": "1", "jid": "x"}):
         assert (await dashboard.client.post("/retries", data=form)).status_code == 422
+
+
+async def test_no_short_word_is_broken_and_no_long_one_widens_the_page(
+    dashboard: Dashboard, publish: Publish, eventually: Eventually, page: Page
+) -> None:
+    long = entries.job("C" * 200, queue="q" * 200, args=["a" * 500], tags=["t" * 200], jid="j" * 200)
+    await publish("retries", entries.retry(), entries.retry(job_=entries.job(queue="critical", args=["b " * 90])))
+
+    async def shown(count: str) -> bool:
+        return (await dashboard.get("/api/retries")).headers["X-Total-Count"] == count
+
+    await eventually(lambda: shown("2"))
+    lines = """() => [...document.querySelectorAll("thead th:not(:has(.unseen)), td[data-label=Queue]")].map(cell => {
+        const range = document.createRange(); range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(each => Math.round(each.top))).size; })"""
+    for width in (1440, 1100, 1024):
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.goto(f"{dashboard.address}/retries")
+        assert max(await page.evaluate(lines)) == 1
+    await publish("retries", entries.retry(job_=long, error_class="E" * 200, error_message="m" * 500))
+    await eventually(lambda: shown("3"))
+    for width in (1440, 1100, 1024, 390):
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.goto(f"{dashboard.address}/retries")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width

@@ -245,3 +245,21 @@ async def test_prometheus_reads_the_figures(dashboard: Dashboard, publish: Publi
     assert 'amqpjobs_queue_paused{queue="default"} 0' in lines
     named = [line for line in lines if not line.startswith("#")]
     assert all(len(line.rsplit(" ", 1)) == 2 and float(line.rsplit(" ", 1)[1]) >= 0 for line in named)
+
+
+async def test_every_page_fits_a_phone(dashboard: Dashboard, publish: Publish, page: Page) -> None:
+    running = [{"jid": "r" * 200, "class": "C" * 200, "queue": "default", "started_at": time.time()}]
+    await publish("heartbeats", entries.heartbeat("n" * 60, hostname="h" * 100, running=running))
+    await publish("job_metrics", entries.metric(job_class="C" * 200, jid="j1"))
+    await publish("dead_jobs", entries.dead(entries.job("C" * 200, jid="j1", args=["a" * 300]), backtrace="b" * 300))
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{dashboard.address}/job-queues")
+    await expect(page.locator("#processed-today")).to_have_text("1")
+    await expect(page.locator("#dead")).to_have_text("1")
+    await expect(page.locator("#processes tbody tr")).to_have_count(1)
+    for path in (
+        "job-queues", "job-queues/default", "dead-jobs", "job-metrics", "job-metrics/" + "C" * 200, "worker-processes",
+        "jobs/j1", "recurring", "audit", "login", "api/docs",
+    ):  # fmt: skip
+        await page.goto(f"{dashboard.address}/{path}")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path

@@ -80,7 +80,7 @@
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true },
       scales: { y: { range: function (_, low, high) { return [0, high > 0 ? high * 1.08 : 1]; } } },
-      axes: [Object.assign({ space: 80, values: instants }, axis), Object.assign({}, axis, {
+      axes: [Object.assign({ space: 80, size: 36, values: instants }, axis), Object.assign({}, axis, {
         size: 62,
         values: function (_, values) { return values.map(say); },
         incrs: told.unit === "s" ? undefined : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6],

@@ -223,3 +223,30 @@ async def test_a_reader_without_the_log_s_head_begins_with_pages(
         assert await cold.query(lambda: logs(cold)) == await door.query(lambda: logs(door))
         assert await cold.query(cold.view.store.queues) == ["q", "r"]
         assert (await cold.query(cold.view.store.stand)).term == (await door.query(door.view.store.stand)).term
+
+
+async def test_what_a_lost_server_held_is_given_to_others_and_its_late_word_is_refused(
+    settings: Settings, door: TrackedDoor, scheduler: Scheduler, tmp_path: Path
+) -> None:
+    """A server is killed with jobs in its workers' hands: each runs again, and no former holder ends one."""
+    jobs = 20
+    policy = Policy(timeout=0.0, heartbeat_timeout=1.0, retries=5)
+    await door.ask(SetQueue("q", policy), patience=PATIENCE)
+    for _ in range(jobs):
+        await ask(door, Dispatch("q"), Word.CREATED)
+    async with opened(settings, tmp_path / "lost") as lost:
+        held = [(await lost.ask(Take("q"), patience=PATIENCE)).job for _ in range(jobs // 2)]
+    done: set[int] = set()
+    async with asyncio.timeout(PATIENCE):
+        while len(done) < jobs:
+            judged = await door.ask(Take("q"), patience=PATIENCE)
+            if judged.job is None:
+                await asyncio.sleep(0.05)
+                continue
+            told = await door.ask(Report(judged.job.id, judged.uuid, State.COMPLETED), patience=PATIENCE)
+            if told.verdict.word is Word.DONE:
+                done.add(judged.job.id)
+    for job in held:
+        assert job is not None
+        late = await door.ask(Report(job.id, job.token, State.FAILED), patience=PATIENCE)
+        assert late.verdict.word is Word.CONFLICT

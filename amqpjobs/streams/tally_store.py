@@ -154,6 +154,15 @@ class TallyStore:
         row = self._db.execute("SELECT count, failed FROM days WHERE day = ?", (int(at // tally.DAY),)).fetchone()
         return Counted(*row) if row else Counted(0, 0)
 
+    def days(self, at: float, count: int) -> dict[int, Counted]:
+        """What finished on each of the `count` UTC days up to the one of the instant `at`, by the day's start in
+        seconds since 1970; days on which nothing did are left out."""
+        last = int(at // tally.DAY)
+        asked = "SELECT day, count, failed FROM days WHERE day > ? AND day <= ? ORDER BY day"
+        return {
+            day * tally.DAY: Counted(ran, failed) for day, ran, failed in self._db.execute(asked, (last - count, last))
+        }
+
     def total(self) -> Counted:
         """What finished since the record began."""
         row = self._db.execute("SELECT coalesce(sum(count), 0), coalesce(sum(failed), 0) FROM days").fetchone()

@@ -21,7 +21,7 @@ from amqpjobs.web.status import Status
 router = APIRouter(include_in_schema=False)
 
 STATIC = Path(__file__).parent / "static"
-SECTIONS = ("health", "findings", "totals", "throughput", "queues", "processes")
+SECTIONS = ("health", "findings", "totals", "throughput", "history", "queues", "processes")
 """The parts of /job-queues that change by themselves; each is `templates/parts/{name}.html`."""
 
 
@@ -54,7 +54,9 @@ class Renderer:
             lstrip_blocks=True,
         )
         filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
-        self._templates.filters.update({each.__name__: each for each in (*filters, wording.iso, wording.instant)})
+        self._templates.filters.update(
+            {each.__name__: each for each in (*filters, wording.iso, wording.instant, wording.date)}
+        )
         self._templates.globals.update(asset=_asset)
 
     def sections(self, snapshot: Status) -> Sections:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amqpjobs.model.messages import RunningJob
 from amqpjobs.model.processes import Process
@@ -45,6 +46,14 @@ class Runs:
     unreadable: int = 0
     gap_at: float | None = None
     renewed_at: float | None = None
+
+
+class Day(NamedTuple):
+    """What finished on one UTC day, which began at `at` (seconds since 1970)."""
+
+    at: float
+    ran: int
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,8 @@ class Facts:
     remarks: Sequence[str] = ()
     lost: Sequence[str] = ()
     depths_at: float | None = None
+    days: Sequence[Day] = ()
+    """The last days, the oldest first, from the first on which anything finished."""
 
 
 @dataclass(frozen=True, slots=True)

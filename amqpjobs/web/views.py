@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
-from amqpjobs.model import names
+from amqpjobs.model import names, tally
 from amqpjobs.model.protocol import Target
 from amqpjobs.model.recurring import Refused
 from amqpjobs.orders import RecurringOp
@@ -29,11 +29,13 @@ from amqpjobs.web.beats import Beats
 from amqpjobs.web.depths import Depths
 from amqpjobs.web.desk import PATIENCE, Desk
 from amqpjobs.web.measures import Measures
-from amqpjobs.web.status import Broker, Facts, Lag, QueueLine, Runs, Waiting
+from amqpjobs.web.status import Broker, Day, Facts, Lag, QueueLine, Runs, Waiting
 
 T = TypeVar("T")
 
 HOUR = 3600.0
+DAYS = 30
+"""Days of history on the first page."""
 MOST_QUEUES = 500
 """Queues asked for by name and shown; a heartbeat may name any number."""
 
@@ -56,6 +58,7 @@ class _Counts(NamedTuple):
     runs: Runs
     queues: dict[str, QueueRuns]
     waits: dict[str, LatestWait]
+    days: list[Day]
 
 
 class Views:
@@ -135,6 +138,7 @@ class Views:
             remarks=self.depths.remarks,
             lost=tuple(stream for stream, each in self.delayed.items() if each.view.lost_before is not None),
             depths_at=self.depths.at,
+            days=counts.days,
         )
 
     async def page(self, stream: str, search: Search) -> Page:
@@ -248,7 +252,7 @@ class Views:
             store.forget(now - self.settings.metrics_window)
             self._pruned = self._clock.steady()
         today, total = store.day(now), store.total()
-        return _Counts(_runs(store, today, total), store.queues(now - HOUR), store.waits())
+        return _Counts(_runs(store, today, total), store.queues(now - HOUR), store.waits(), _days(store, now))
 
     def _known_queues(self) -> frozenset[str]:
         """Names to ask for: what workers take, what ran, what waits to be released."""
@@ -281,6 +285,14 @@ class Views:
             latest_wait=wait.wait if wait else None,
             paused=name in self.paused,
         )
+
+
+def _days(store: TallyStore, now: float) -> list[Day]:
+    found = store.days(now, DAYS)
+    if not found:
+        return []
+    first, today = min(found), int(now // tally.DAY) * tally.DAY
+    return [Day(at, *found.get(at, Counted(0, 0))) for at in range(first, today + 1, tally.DAY)]
 
 
 def _runs(store: TallyStore, today: Counted, total: Counted) -> Runs:

@@ -79,3 +79,8 @@ def instant(at: float) -> str:
     if not 0 <= at < LAST_INSTANT:
         return "–"
     return datetime.fromtimestamp(at, UTC).strftime("%-d %b %H:%M UTC")
+
+
+def date(at: float) -> str:
+    """The UTC day of an instant."""
+    return datetime.fromtimestamp(at, UTC).strftime("%-d %b") if 0 <= at < LAST_INSTANT else "–"

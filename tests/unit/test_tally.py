@@ -225,6 +225,8 @@ def test_the_store_tells_spreads_versions_and_runs_of_one_job(tmp_path: Path) ->
         ("success", 1000), ("success", 4000), ("success", 7000), ("cancelled", None),
     ]  # fmt: skip
     assert store.classes("default", NOON) == [("Send", 8, 0)]
+    assert store.days(NOON + 86_400, 2) == {NOON // 86_400 * 86_400: (8, 0)}
+    assert store.days(NOON + 86_400, 1) == {}
     clock.now += 9 * 3600
     store.forget(NOON - 60)
     assert list(store.spreads(tally.MINUTE, 0)) == []

@@ -67,6 +67,8 @@ class Traffic:
         await self._one_life()
         at = time.time() - 86_400
         await self.send("controls", [entries.recurring(at=at, **each) for each in RECURRING])
+        days = [86_400 * day for day in range(1, 12) for _ in range(self._random.randint(2000, 4000))]
+        await self.send("job_metrics", [self._metric(time.time() - ago) for ago in days])
         past = [self._metric(time.time() - 40 * 60 * self._random.random()) for _ in range(5000)]
         await self.send("job_metrics", past)
 

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+import time
 from asyncio import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -76,6 +77,17 @@ async def test_nothing_that_others_write_is_taken_for_html(dashboard: Dashboard,
     await expect(page.locator("#processes tbody")).to_contain_text(PAYLOAD)
     assert await page.locator("img").count() == 0
     assert dialogs == []
+
+
+async def test_days_are_shown_once_there_are_several(dashboard: Dashboard, publish: Publish, page: Page) -> None:
+    await page.goto(dashboard.address)
+    await publish("job_metrics", entries.metric())
+    await expect(page.locator("#processed-today")).to_have_text("1")
+    await expect(page.locator("#history")).to_be_hidden()
+    await publish("job_metrics", [entries.metric("failed", timestamp=time.time() - 3 * 86_400) for _ in range(4)])
+    await expect(page.locator("#history g")).to_have_count(4)
+    assert "4 ran, 4 failed" in (await page.locator("#history g title").all_text_contents())[0]
+    assert "1 ran, 0 failed" in (await page.locator("#history g title").all_text_contents())[-1]
 
 
 async def test_what_is_wrong_is_said_in_words(dashboard: Dashboard, publish: Publish, link: Link, page: Page) -> None:

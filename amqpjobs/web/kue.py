@@ -18,7 +18,7 @@ from amqpjobs.streams.tracked_door import TrackedDoor
 from amqpjobs.web.live import SIGN_OF_LIFE, Pulse, event
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Limit, Offset
-from amqpjobs.web.tracked import answer, done, door, judged
+from amqpjobs.web.tracked import answer, done, door, judged, spliced
 
 router = APIRouter(prefix="/api/tracked", tags=["tracked jobs"])
 
@@ -244,7 +244,7 @@ async def for_page(it: TrackedDoor, jid: str) -> dict[str, Any] | None:
     found = await life(it, int(jid)) if jid.isascii() and jid.isdigit() and len(jid) < 19 else None
     if found is None:
         return None
-    pieces = {name: found[name].raw[:MOST_SHOWN].decode("utf-8", "replace") for name in ("data", "output")}
+    pieces = {name: text.dump(found[name])[:MOST_SHOWN].decode("utf-8", "replace") for name in ("data", "output")}
     ended = found["ended_at"] is not None and found["state"] in ("complete", "failed", "cancelled")
     return found | pieces | {"ended": ended, "log": found["log"][-MOST_LINES:]}
 
@@ -273,8 +273,8 @@ def shown(job: Tracked) -> dict[str, Any]:
         "stalls": job.stalled,
         "error": job.error or None,
         "progress": job.progress,
-        "data": text.Verbatim(job.data),
-        "output": text.Verbatim(job.output),
+        "data": spliced(job.data),
+        "output": spliced(job.output),
     }
 
 

@@ -11,6 +11,7 @@ from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Policy, Tracked
 from amqpjobs.model.tracked_commands import MOST_TAGS, MOST_TEXT, SETTLES, Dispatch, Report, policy_of
 from amqpjobs.model.tracked_durations import duration, seconds
+from amqpjobs.web.tracked import spliced
 
 QUEUED, CANCELLED = "queued", "cancelled"
 STATUS = {State.SCHEDULED: QUEUED, State.BLOCKED: QUEUED, State.REPLACED: CANCELLED, State.RETRYING: "failed"}
@@ -126,8 +127,8 @@ FIELDS: dict[str, Callable[[Tracked], Any]] = {
     "started_at": lambda job: moment(job.started_at),
     "ended_at": lambda job: moment(job.ended_at),
     "last_heartbeat": lambda job: moment(job.beat_at),
-    "input": lambda job: text.Verbatim(job.data),
-    "output": lambda job: text.Verbatim(job.output),
+    "input": lambda job: spliced(job.data),
+    "output": lambda job: spliced(job.output),
     "timeout": lambda job: duration(job.policy.timeout),
     "heartbeat_timeout": lambda job: duration(job.policy.heartbeat_timeout),
     "expires_after": lambda job: duration(job.policy.expires_after),

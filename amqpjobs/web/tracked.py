@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
 from fastapi import Request
 from starlette.responses import Response
 
@@ -49,6 +50,16 @@ def answer(value: Any, status: int = 200, **headers: str) -> Response:
     """JSON, with what came as JSON spliced in as it came."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(text.dump(value), status, headers=named, media_type="application/json")
+
+
+def spliced(raw: bytes) -> Any:
+    """JSON to be answered as it came; NaN and infinities, which are none but were taken, as strings."""
+    if b"NaN" in raw or b"Infinity" in raw:
+        try:
+            orjson.loads(raw)
+        except ValueError:
+            return text.strict(text.parse(raw))
+    return text.Verbatim(raw)
 
 
 def done(_: Judged) -> Response:

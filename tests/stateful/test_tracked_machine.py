@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -242,4 +242,6 @@ class TrackedMachine(RuleBasedStateMachine):
 
 
 TestTrackedMachine = TrackedMachine.TestCase
-TestTrackedMachine.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+TestTrackedMachine.settings = settings(
+    max_examples=50, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)

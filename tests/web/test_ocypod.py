@@ -228,6 +228,8 @@ async def first_come_first_served_with_digits_as_they_came(server: Dashboard) ->
     first = await take(server, "fifo")
     assert b'"input":{"x": 1.10, "n": %d}' % 2**70 in first.content
     assert (await take(server, "fifo")).json() == {"id": second, "input": "second"}
+    await server.client.post("/queue/fifo/job", content=b'{"input": [NaN, "Infinity", -Infinity]}')
+    assert (await take(server, "fifo")).json()["input"] == ["NaN", "Infinity", "-Infinity"], "JSON, and strict"
 
 
 async def a_former_holder_is_refused(server: Dashboard, eventually: Eventually) -> None:

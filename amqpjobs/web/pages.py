@@ -55,7 +55,7 @@ class Renderer:
         )
         filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
         self._templates.filters.update(
-            {each.__name__: each for each in (*filters, wording.iso, wording.instant, wording.date)}
+            {each.__name__: each for each in (*filters, wording.iso, wording.instant, wording.date, wording.segment)}
         )
         self._templates.globals.update(asset=_asset)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from amqpjobs.model import names, text
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.listing import Search
-from amqpjobs.web import items
+from amqpjobs.web import items, wording
 from amqpjobs.web.auth import visitor
 from amqpjobs.web.forms import back, form_of
 from amqpjobs.web.lists import Told, views_of
@@ -22,6 +22,7 @@ from amqpjobs.web.views import HOUR, Views
 
 router = APIRouter()
 
+Queue = Annotated[str, Path(description="Its name; `.` and `..`, which no address can have, as `~.` and `~..`.")]
 WHY = (
     "What waits in the broker's queue is not listed: to look at it would mean to take it out. Listed are the jobs that "
     "run now, and those that will come to this queue (scheduled jobs and retries)."
@@ -43,8 +44,9 @@ class Running(NamedTuple):
 
 
 @router.get("/api/job-queues/{queue}/jobs", tags=["queues"])
-async def jobs(request: Request, queue: str, limit: Limit = 100, offset: Offset = 0) -> Response:
+async def jobs(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> Response:
     """The jobs of a queue that the record knows, without taking any out to look; `ready` tells how many more wait."""
+    queue = _named(queue)
     views = views_of(request)
     line = await _line(views, queue)
     if line is None:
@@ -64,20 +66,23 @@ async def jobs(request: Request, queue: str, limit: Limit = 100, offset: Offset 
 
 
 @router.post("/api/job-queues/{queue}/pause", status_code=204, tags=["queues"])
-async def pause(request: Request, queue: str) -> Response:
+async def pause(request: Request, queue: Queue) -> Response:
     """No worker starts a job of this queue until it is resumed."""
+    queue = _named(queue)
     return await _ordered(request, queue, "pause", "api") or Response(status_code=204)
 
 
 @router.post("/api/job-queues/{queue}/resume", status_code=204, tags=["queues"])
-async def resume(request: Request, queue: str) -> Response:
+async def resume(request: Request, queue: Queue) -> Response:
     """Jobs of this queue are started again."""
+    queue = _named(queue)
     return await _ordered(request, queue, "resume", "api") or Response(status_code=204)
 
 
 @router.delete("/api/job-queues/{queue}/jobs", tags=["queues"])
-async def clear(request: Request, queue: str) -> Response:
+async def clear(request: Request, queue: Queue) -> Response:
     """Throw away what is ready in this queue now. It cannot be undone."""
+    queue = _named(queue)
     if not names.is_queue_name(queue):
         return _unknown(queue)
     try:
@@ -88,8 +93,9 @@ async def clear(request: Request, queue: str) -> Response:
 
 
 @router.get("/job-queues/{queue}", include_in_schema=False)
-async def page(request: Request, queue: str, did: str = "", count: str = "0") -> Response:
+async def page(request: Request, queue: Queue, did: str = "", count: str = "0") -> Response:
     """The page; `did` says which order led to it."""
+    queue = _named(queue)
     views = views_of(request)
     line = await _line(views, queue)
     if line is None:
@@ -112,19 +118,20 @@ async def page(request: Request, queue: str, did: str = "", count: str = "0") ->
 
 
 @router.post("/job-queues/{queue}", include_in_schema=False)
-async def order(request: Request, queue: str) -> Response:
+async def order(request: Request, queue: Queue) -> Response:
     """A button; to clear a queue, its name must have been typed."""
+    queue = _named(queue)
     form = await form_of(request)
     match (form or {}).get("op"):
         case "pause" | "resume" as op:
             refused = await _ordered(request, queue, op, "web")
-            return refused or back(request, f"job-queues/{queue}", did=op)
+            return refused or back(request, f"job-queues/{wording.segment(queue)}", did=op)
         case "clear" if form is not None and form.get("confirm", "").strip() == queue and names.is_queue_name(queue):
             try:
                 count = await views_of(request).desk.empty(queue, by=visitor(request), via="web")
             except BrokerError as error:
                 return problem(503, "Not done", str(error))
-            return back(request, f"job-queues/{queue}", did="clear", count=str(count))
+            return back(request, f"job-queues/{wording.segment(queue)}", did="clear", count=str(count))
         case "clear":
             return problem(422, "Not confirmed", f"To clear the queue, type its name: {queue}. Nothing was done.")
         case _:
@@ -160,6 +167,11 @@ async def _line(views: Views, queue: str) -> QueueLine | None:
     """What is known of a queue; None for a name that none can have, or that nobody has ever used."""
     facts = await views.facts()
     return next((line for line in facts.queues if line.name == queue and names.is_queue_name(queue)), None)
+
+
+def _named(queue: str) -> str:
+    """The name that an address means: no other name has a `~`."""
+    return queue.removeprefix("~")
 
 
 def _unknown(queue: str) -> Response:

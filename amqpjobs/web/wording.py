@@ -84,3 +84,8 @@ def instant(at: float) -> str:
 def date(at: float) -> str:
     """The UTC day of an instant."""
     return datetime.fromtimestamp(at, UTC).strftime("%-d %b") if 0 <= at < LAST_INSTANT else "–"
+
+
+def segment(queue: str) -> str:
+    """A queue's name as a part of an address: browsers take `.` and `..` for the way up, however they are written."""
+    return f"~{queue}" if queue in (".", "..") else queue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from html import unescape
 from typing import Any
@@ -211,3 +212,24 @@ async def test_no_short_word_is_broken_and_no_long_one_widens_the_page(
         await page.set_viewport_size({"width": width, "height": 900})
         await page.goto(f"{dashboard.address}/retries")
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_odd_times_are_kept_apart_and_the_pages_come(
+    dashboard: Dashboard, publish: Publish, eventually: Eventually
+) -> None:
+    """SCH-03: what is a time waits for it; what is none is dead, and nothing stops a list."""
+    now = time.time()
+    odd = [now + 25 * 86_400, 1000 * (now + 7200), "NaN", True, "1800000000", "soon", None, [], "2099-01-01T00:00:00Z"]
+    await publish("scheduled_jobs", [entries.scheduled() | {"scheduled_at": at} for at in odd])
+    raw = '{"type": "scheduled_job", "jid": "x", "scheduled_at": %s, "job": {"class": "C"}}'
+    await publish("scheduled_jobs", *((raw % at).encode() for at in ("1e999", "NaN", "-1", "1e308")))
+
+    async def read() -> bool:
+        found = await dashboard.get("/api/scheduled-jobs", params={"limit": 1000})
+        return len(found.json()) == len(odd) + 4
+
+    await eventually(read)
+    waiting = (await dashboard.get("/api/scheduled-jobs", params={"since": now + 60})).json()
+    assert [each["scheduled_at"] for each in waiting] == [odd[1], odd[0], odd[-1]]
+    for path in ("/scheduled-jobs", "/scheduled-jobs?sort=-due", "/job-queues"):
+        assert (await dashboard.get(path)).status_code == 200

@@ -96,6 +96,19 @@ async def test_queues_over_json(dashboard: Dashboard, link: Link, settings: Sett
         assert (await dashboard.client.delete(path)).status_code == (200 if odd == "nobody" else 404)
 
 
+async def test_a_queue_that_no_address_can_name_is_reached(
+    dashboard: Dashboard, publish: Publish, page: Page, eventually: Eventually
+) -> None:
+    """UI-02: `..` is a name that a queue may have."""
+    await publish("heartbeats", entries.heartbeat("a", queues=[".."]))
+    await page.goto(f"{dashboard.address}/job-queues")
+    await page.get_by_role("link", name="..", exact=True).click()
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.locator("#state")).to_contain_text("paused")
+    assert (await dashboard.get("/api/job-queues/~../jobs")).json()["paused"] is True
+    assert (await dashboard.client.post("/api/job-queues/~../resume")).status_code == 204
+
+
 async def test_classes_are_told_by_whole_names_with_percentiles(
     dashboard: Dashboard, publish: Publish, page: Page, eventually: Eventually
 ) -> None:

@@ -7,16 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amqpjobs.model import names
-from amqpjobs.model.words import WORDS, Verdict
+from amqpjobs.model.words import SETS, WORDS, Verdict
 
 if TYPE_CHECKING:
     from amqpjobs.action import Action, Result
-    from amqpjobs.model.protocol import Target
     from amqpjobs.sets import Desk
 
-SETS = {"scheduled": names.SCHEDULED, "retries": names.RETRIES, "dead": names.DEAD}
-"""The delayed sets as people name them."""
 MOST_LINES = 100
 """Jobs told one by one."""
 
@@ -90,21 +86,11 @@ async def _act(settings: Any, options: argparse.Namespace) -> int:
     async with desk(settings, streams) as it:
         status = 0
         for action in await _begun(it, options, streams):
-            finished = await _ended(action, options.wait)
+            finished = await action.ended(options.wait)
             status = max(status, _tell(action, finished, one_by_one=bool(options.jids)))
             if action.error is not None:
                 raise action.error
         return status
-
-
-async def _ended(action: Action, patience: float) -> bool:
-    """Wait until it has ended, or nothing more came of it for so long."""
-    before = -1
-    while (known := action.asked + action.counts.total()) != before:
-        before = known
-        if await action.wait(patience):
-            return True
-    return False
 
 
 async def _begun(it: Desk, options: argparse.Namespace, streams: Sequence[str]) -> list[Action]:
@@ -121,32 +107,9 @@ async def _begun(it: Desk, options: argparse.Namespace, streams: Sequence[str]) 
     if not options.jids:
         order = Order(options.word, streams[0], user(), "cli", due)
         return [it.actions.begin_all(order, Where(options.cls, options.queue, options.tag, options.q))]
-    placed = await _placed(it, options, streams)
+    placed = await it.placed(options.word, options.jids, streams, options.entry, choose="--set")
     orders = {stream: Order(options.word, stream, user(), "cli", due) for stream in streams}
-    return [it.actions.begin(orders[stream], jobs) for stream, jobs in placed.items() if jobs]
-
-
-async def _placed(it: Desk, options: argparse.Namespace, streams: Sequence[str]) -> dict[str, list[Target]]:
-    """The jobs by the set that they wait in (restore: waited in); what is nowhere is asked of the first."""
-    from amqpjobs.model.protocol import Target  # noqa: PLC0415 - see amqpjobs.cli
-
-    placed: dict[str, list[Target]] = {stream: [] for stream in streams}
-    for jid in options.jids:
-        found = [stream for stream in streams if await _is_there(it, options, stream, jid)]
-        if len(found) > 1:
-            sets = [name for name, stream in SETS.items() if stream in found]
-            raise CannotAct(f"{jid} is in {' and in '.join(sets)}: say which with --set; nothing was done")
-        placed[found[0] if found else streams[0]].append(Target(jid, options.entry))
-    return placed
-
-
-async def _is_there(it: Desk, options: argparse.Namespace, stream: str, jid: str) -> bool:
-    if options.word == "restore":
-        store, reader = it.record
-        return await reader.query(lambda: store.deletion(jid, options.entry, stream)) is not None
-    view, follower = it.sets[stream]
-    rows = await follower.query(lambda: view.find(jid))
-    return any(options.entry in (None, row.entry) for row in rows)
+    return [it.actions.begin(orders[stream], jobs) for stream, jobs in placed.items()]
 
 
 def _due(options: argparse.Namespace) -> float | None:

@@ -100,6 +100,15 @@ class Action:
             self.task.result()
         return self.finished
 
+    async def ended(self, patience: float) -> bool:
+        """Wait until it is finished, or nothing more came of it for `patience` seconds; whether it is."""
+        before = -1
+        while (known := self.asked + self.counts.total()) != before:
+            before = known
+            if await self.wait(patience):
+                return True
+        return False
+
     def note(self, results: Sequence[Result]) -> None:
         """Take in outcomes."""
         self.counts.update(result.verdict for result in results if result.verdict is not None)

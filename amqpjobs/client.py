@@ -23,6 +23,7 @@ from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing, Properties
 from amqpjobs.streams.sender import Sender
+from amqpjobs.waiting import Verdicts, Waiting
 
 _MILLISECONDS = 1e11
 """A moment from here on is taken for milliseconds: in seconds it would lie beyond the year 5138."""
@@ -46,6 +47,7 @@ class Client:
         self._sender = Sender(self._link, clock=self._clock)
         self._scheduled = Appender(self._link, names.SCHEDULED, clock=self._clock)
         self._orders = Orders(self._link, by="client", via="client", clock=self._clock)
+        self._waiting = Waiting(self.settings, self._clock)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -62,6 +64,7 @@ class Client:
 
     async def close(self) -> None:
         """Close the connection; safe to repeat."""
+        await self._waiting.close()
         await self._sender.close()
         await self._scheduled.close()
         await self._orders.close()
@@ -142,6 +145,54 @@ class Client:
         """
         await self.start()
         await self._orders.cancel(jids)
+
+    async def delete(self, *jids: str, where: str | None = None) -> Verdicts:
+        """Take jobs that wait out of their set: they never run. See `act`."""
+        return await self.act("delete", jids, where=where)
+
+    async def trigger(self, *jids: str) -> Verdicts:
+        """Run scheduled jobs now. See `act`."""
+        return await self.act("trigger", jids)
+
+    async def reschedule(self, *jids: str, at: datetime | float, where: str | None = None) -> Verdicts:
+        """Let jobs that wait, scheduled or for their next try, run at another time. See `act`."""
+        return await self.act("reschedule", jids, where=where, at=at)
+
+    async def retry(self, *jids: str) -> Verdicts:
+        """Run the next try of failed jobs now. See `act`."""
+        return await self.act("retry", jids)
+
+    async def kill(self, *jids: str) -> Verdicts:
+        """Try failed jobs no more: they join the dead. See `act`."""
+        return await self.act("kill", jids)
+
+    async def requeue(self, *jids: str) -> Verdicts:
+        """Run dead jobs again, from their first try. See `act`."""
+        return await self.act("requeue", jids)
+
+    async def restore(self, *jids: str, where: str | None = None) -> Verdicts:
+        """Undo the last deletion of jobs, while their stream still holds them. See `act`."""
+        return await self.act("restore", jids, where=where)
+
+    async def act(
+        self,
+        word: str,
+        jids: Sequence[str],
+        *,
+        where: str | None = None,
+        at: datetime | float | None = None,
+        by: str = "client",
+        patience: float = 30.0,
+    ) -> Verdicts:
+        """Act on jobs that wait: `word` is one of the methods above. `by` is put on record as who did it.
+
+        Returns by jid what became of it: "done", "not_found", "conflict" (the scheduler has claimed it: it is on its
+        way), or None where that was not known `patience` seconds after the last news. `where` ("scheduled", "retries",
+        "dead") is needed when a jid waits in more than one set. The first action of a client reads what waits, into the
+        state directory. Raises ValueError (nothing was done), NoStateFolder, BrokerError.
+        """
+        due = None if at is None else moment(at)
+        return await self._waiting.act(word, jids, where, due=due, by=by, patience=patience)
 
     def document(
         self, job: JobName, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: EnqueueOptions

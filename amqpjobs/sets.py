@@ -12,6 +12,8 @@ from amqpjobs.action import Record, Set
 from amqpjobs.actions import Actions
 from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.model import names
+from amqpjobs.model.protocol import Target
+from amqpjobs.model.words import SETS
 from amqpjobs.settings import Settings
 from amqpjobs.streams import state
 from amqpjobs.streams.audit_store import AuditStore
@@ -32,6 +34,30 @@ class Desk:
         self.actions = actions
         self.sets = sets
         self.record = record
+
+    async def placed(
+        self, word: str, jids: Sequence[str], streams: Sequence[str], entry: str | None = None, *, choose: str
+    ) -> dict[str, list[Target]]:
+        """The jobs by the set that they wait in (restore: waited in); what is nowhere is asked of the first.
+
+        Raises ValueError when one is in several; `choose` is how to say which.
+        """
+        placed: dict[str, list[Target]] = {stream: [] for stream in streams}
+        for jid in jids:
+            found = [stream for stream in streams if await self._is_there(word, jid, entry, stream)]
+            if len(found) > 1:
+                sets = [name for name, stream in SETS.items() if stream in found]
+                raise ValueError(f"{jid} is in {' and in '.join(sets)}: say which with {choose}; nothing was done")
+            placed[found[0] if found else streams[0]].append(Target(jid, entry))
+        return {stream: jobs for stream, jobs in placed.items() if jobs}
+
+    async def _is_there(self, word: str, jid: str, entry: str | None, stream: str) -> bool:
+        if word == "restore":
+            store, reader = self.record
+            return await reader.query(lambda: store.deletion(jid, entry, stream)) is not None
+        view, follower = self.sets[stream]
+        rows = await follower.query(lambda: view.find(jid))
+        return any(entry in (None, row.entry) for row in rows)
 
 
 @contextlib.asynccontextmanager

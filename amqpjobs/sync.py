@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -21,6 +21,7 @@ from amqpjobs.payload import EnqueueOptions
 from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.port import Outgoing
+from amqpjobs.waiting import Verdicts
 
 log = logging.getLogger("amqpjobs")
 
@@ -128,6 +129,48 @@ class SyncClient:
         """Cancel jobs wherever they are; see `Client.cancel`."""
         engine = self._ready()
         engine.submit(engine.client.cancel(*jids)).result()
+
+    def delete(self, *jids: str, where: str | None = None) -> Verdicts:
+        """Take jobs that wait out of their set; see `Client.act`."""
+        return self.act("delete", jids, where=where)
+
+    def trigger(self, *jids: str) -> Verdicts:
+        """Run scheduled jobs now; see `Client.act`."""
+        return self.act("trigger", jids)
+
+    def reschedule(self, *jids: str, at: datetime | float, where: str | None = None) -> Verdicts:
+        """Let jobs that wait run at another time; see `Client.act`."""
+        return self.act("reschedule", jids, where=where, at=at)
+
+    def retry(self, *jids: str) -> Verdicts:
+        """Run the next try of failed jobs now; see `Client.act`."""
+        return self.act("retry", jids)
+
+    def kill(self, *jids: str) -> Verdicts:
+        """Try failed jobs no more; see `Client.act`."""
+        return self.act("kill", jids)
+
+    def requeue(self, *jids: str) -> Verdicts:
+        """Run dead jobs again; see `Client.act`."""
+        return self.act("requeue", jids)
+
+    def restore(self, *jids: str, where: str | None = None) -> Verdicts:
+        """Undo the last deletion of jobs; see `Client.act`."""
+        return self.act("restore", jids, where=where)
+
+    def act(
+        self,
+        word: str,
+        jids: Sequence[str],
+        *,
+        where: str | None = None,
+        at: datetime | float | None = None,
+        by: str = "client",
+        patience: float = 30.0,
+    ) -> Verdicts:
+        """Act on jobs that wait, and wait for the verdicts; see `Client.act`."""
+        engine = self._ready()
+        return engine.submit(engine.client.act(word, jids, where=where, at=at, by=by, patience=patience)).result()
 
     def submit(
         self,

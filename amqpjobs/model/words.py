@@ -48,3 +48,6 @@ WORDS: dict[str, Word] = {
         Op.RESTORE, names.DELAYED, "restored", "what was deleted waits again, while its stream still holds it"
     ),
 }
+
+SETS = {"scheduled": names.SCHEDULED, "retries": names.RETRIES, "dead": names.DEAD}
+"""The delayed sets as people name them."""

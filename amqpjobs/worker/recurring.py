@@ -27,6 +27,8 @@ async def declare(link: Link, jobs: Registry, known: Controls | None, clock: Clo
     entries = schedules.changes(
         known.recurring, jobs.schedules, jobs.origins, by="a worker's code", at=clock.wall()
     )  # fmt: skip
+    if not entries:
+        return
     appender = Appender(link, names.CONTROLS, clock=clock)
     try:
         await appender.append([text.dump(entry) for entry in entries], timeout=TIMEOUT)

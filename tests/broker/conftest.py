@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from amqpjobs.jobs import Registry
 from amqpjobs.model import names, text
 from amqpjobs.settings import Settings
 from amqpjobs.streams.aio import connect
+from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Consumer, Incoming
 from amqpjobs.worker.fetch import QueueShare
 from amqpjobs.worker.launcher import Launcher, Plan
+from tests.broker.bench import Bench
+from tests.broker.programs import Programs
 from tests.broker.reading import once_up
 from tests.patience import PATIENCE
 
@@ -57,6 +61,24 @@ class StreamWatch:
                 raise AssertionError(f"{self._stream} has {len(self.entries)} entries, not {count}: {self.entries}")
             await asyncio.sleep(0.02)
         return self.entries
+
+
+@pytest.fixture
+async def bench(link: Link) -> AsyncIterator[Bench]:
+    """A queue and `dead_jobs`, collected from their beginning."""
+    bench = Bench(link)
+    await bench.open()
+    yield bench
+    with contextlib.suppress(BrokerError):
+        await bench.close()
+
+
+@pytest.fixture
+def programs() -> Iterator[Programs]:
+    """Starts programs; none outlives its test."""
+    programs = Programs()
+    yield programs
+    programs.end()
 
 
 Watches = Callable[..., Awaitable[StreamWatch]]

@@ -15,7 +15,6 @@ from tests.broker.bench import Bench, scheduled
 from tests.broker.test_actions import dead, failed
 from tests.broker.test_operate import Run
 from tests.broker.test_operate import run as run  # noqa: PLC0414 (a fixture)
-from tests.broker.test_scheduler import bench as bench  # noqa: PLC0414 (a fixture)
 
 pytestmark = pytest.mark.command_line
 

@@ -26,7 +26,6 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.marks import Where
 from amqpjobs.streams.views import DelayedView
 from tests.broker.bench import Bench, scheduled
-from tests.broker.test_scheduler import bench as bench  # noqa: PLC0414 (a fixture)
 from tests.broker.test_scheduler import scheduler as scheduler  # noqa: PLC0414 (a fixture)
 from tests.conftest import Eventually
 

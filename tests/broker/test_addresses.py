@@ -32,13 +32,6 @@ RAW = "s3cret@:/?#%é"
 
 
 @pytest.fixture
-def programs() -> Iterator[Programs]:
-    started = Programs()
-    yield started
-    started.end()
-
-
-@pytest.fixture
 def odd(broker: Broker, vhost: str, settings: Settings) -> Iterator[Settings]:
     """A user whose password has every character that means something in an address."""
     with site.user(broker, vhost, f"odd@{vhost}", ODD, tags="management,policymaker") as url:

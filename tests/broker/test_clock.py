@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from amqpjobs.jobs import Registry
 from amqpjobs.model import names
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
-from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from amqpjobs.worker.fetch import QueueShare
 from amqpjobs.worker.launcher import Launcher, Plan
@@ -28,15 +27,6 @@ from tests.web.conftest import Dashboard, serving
 Eventually = Callable[..., Awaitable[Any]]
 HOUR = 3600.0
 FIVE_MINUTES = 300.0
-
-
-@pytest.fixture
-async def bench(link: Link) -> AsyncIterator[Bench]:
-    bench = Bench(link)
-    await bench.open()
-    yield bench
-    with suppress(BrokerError):
-        await bench.close()
 
 
 async def idle(scheduler: Scheduler) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pika
@@ -21,13 +20,6 @@ from tests.broker import site
 from tests.broker.conftest import Watches, Workers
 from tests.broker.programs import Programs
 from tests.conftest import Eventually
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    started = Programs()
-    yield started
-    started.end()
 
 
 @pytest.fixture

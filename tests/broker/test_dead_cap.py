@@ -17,7 +17,6 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.sqlite_store import FIRST
 from amqpjobs.streams.views import DelayedView
 from tests.broker.bench import Bench
-from tests.broker.test_scheduler import bench as bench  # noqa: PLC0414 (a fixture)
 from tests.conftest import Eventually
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,13 +30,6 @@ STREAMS_READ = (
     names.CONTROLS,
     names.AUDIT,
 )
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    started = Programs()
-    yield started
-    started.end()
 
 
 def complaints(program: Program) -> list[str]:

@@ -8,8 +8,7 @@ import logging
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from amqpjobs.model import names
 from amqpjobs.model.recurring import Recurring
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
-from amqpjobs.streams.errors import BrokerError
-from amqpjobs.streams.link import Link
 from tests.broker.bench import Bench, TurnedClock, running
 from tests.broker.conftest import Workers
 from tests.broker.programs import Program, Programs, environment
@@ -35,22 +32,6 @@ KILLS = 3
 NOON = 1_793_534_400.0
 """12:00 UTC of an ordinary day."""
 PACIFIC = ZoneInfo("US/Pacific")
-
-
-@pytest.fixture
-async def bench(link: Link) -> AsyncIterator[Bench]:
-    bench = Bench(link)
-    await bench.open()
-    yield bench
-    with suppress(BrokerError):
-        await bench.close()
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    programs = Programs()
-    yield programs
-    programs.end()
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.checkpoints import ColdStart, published
 from amqpjobs.streams.epoch import first_from
-from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.views import DelayedView
@@ -36,15 +35,6 @@ T = TypeVar("T")
 
 YEAR = 400 * 86400.0
 FILLER = 40_000
-
-
-@pytest.fixture
-async def bench(link: Link) -> AsyncIterator[Bench]:
-    bench = Bench(link)
-    await bench.open()
-    yield bench
-    with contextlib.suppress(BrokerError):
-        await bench.close()
 
 
 @pytest.fixture

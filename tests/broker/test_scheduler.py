@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -21,21 +20,11 @@ from amqpjobs.model.protocol import Command, Op, Target, Verdict
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
 from amqpjobs.streams.append import Appender
-from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests.broker.bench import Bench, failed, running, scheduled
 from tests.patience import PATIENCE, SOON
 
 Eventually = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture
-async def bench(link: Link) -> AsyncIterator[Bench]:
-    bench = Bench(link)
-    await bench.open()
-    yield bench
-    with contextlib.suppress(BrokerError):
-        await bench.close()
 
 
 @pytest.fixture

@@ -5,40 +5,20 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-import pytest
 
 from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.scheduler.reign import BATCH
 from amqpjobs.settings import Settings
 from amqpjobs.streams.append import Appender
-from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests.broker.bench import Bench, running, scheduled
 from tests.broker.programs import Program, Programs, environment
 from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture
-async def bench(link: Link) -> AsyncIterator[Bench]:
-    bench = Bench(link)
-    await bench.open()
-    yield bench
-    with suppress(BrokerError):
-        await bench.close()
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    programs = Programs()
-    yield programs
-    programs.end()
 
 
 async def three(programs: Programs, settings: Settings, eventually: Eventually) -> list[Program]:

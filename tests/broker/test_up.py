@@ -6,7 +6,6 @@ import signal
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ from tests.conftest import Eventually
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.command_line
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    programs = Programs()
-    yield programs
-    programs.end()
 
 
 @pytest.fixture

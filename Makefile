@@ -1,6 +1,6 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-brokers chaos bench screenshots check format lock
+.PHONY: help setup demo test test-brokers chaos chaos-pipeline bench screenshots check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
@@ -8,6 +8,7 @@ help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address (PIPELINE=1: Spark too)"
 	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
 	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
+	@echo "make chaos-pipeline   the pipeline killed at random, then counted (ROWS=200000 KILLS=10 SEED=1)"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
 	@echo "make screenshots    every page of the dashboard, light and dark, desktop and phone, as pictures (FOLDER=screenshots)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
@@ -38,6 +39,10 @@ test:
 chaos:
 	@scripts/setup test
 	@$(PYTHON_IN_VENV) -m tests.chaos --seconds $${SECONDS:-600} --rate $${RATE:-100} --seed $${SEED:-1}
+
+chaos-pipeline:
+	@scripts/setup test
+	@$(PYTHON_IN_VENV) -m tests.pipeline.chaos --rows $${ROWS:-200000} --kills $${KILLS:-10} --seed $${SEED:-1}
 
 bench:
 	@if [ -z "$$BENCH_URL" ]; then AMQPJOBS_TEST_URL= scripts/setup test; else scripts/setup; fi

@@ -26,6 +26,8 @@ _MODULES = {
     "worker": "run jobs: amqpjobs worker -A MODULE -q default -c 10 (see its --help)",
     "scheduler": "release what is due: scheduled jobs and retries",
     "web": "serve the dashboard",
+    "pipeline": "keep what the streams hold for years (Spark): amqpjobs pipeline run",
+    "replay": "enqueue jobs of the past again, chosen in the lake by time and SQL (see its --help)",
 }
 
 
@@ -51,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_module(name: str, arguments: list[str]) -> int:
-    """The same as `python -m amqpjobs.NAME ARGUMENTS`."""
-    module = importlib.import_module(f"amqpjobs.{name}.__main__")
+    """The same as `python -m amqpjobs.NAME ARGUMENTS` (`replay` is a part of the pipeline that needs no Spark)."""
+    module = importlib.import_module("amqpjobs.pipeline.replay" if name == "replay" else f"amqpjobs.{name}.__main__")
     status: int = module.main(arguments)
     return status
 

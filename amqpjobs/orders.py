@@ -56,6 +56,10 @@ class Orders:
         """Put on record that what waits in a queue is about to be thrown away; the caller does it."""
         await self._record("clear", _queue(queue))
 
+    async def replay(self, name: str, jids: Sequence[str]) -> None:
+        """Put on record that these jobs are about to be enqueued, as part of the replay `name`; the caller does it."""
+        await self._record("replay", name, jids)
+
     async def quiet(self, process: str) -> None:
         """A process (nonce, `hostname:pid:tag`, or `*` for all that run now) takes no more jobs."""
         entry = controls.write_order("quiet", _name(process), by=self._by, at=self._clock.wall())

@@ -75,10 +75,11 @@ class Ingest:
             count, bad, repeated = self._write(raw, rows, part)
             if not self._planner.same(raw.stream, Position(mark.next, mark.digest)):
                 raise StreamAnew(raw.stream)
-            self._lake.append(target, part, raw.stream, mark)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
+        # What fails from here on may have failed after the commit: its files must stay.
+        self._lake.append(target, part, raw.stream, mark)
         if raw.keep:
             self._repeats[raw.name].appended()
         passed = time.monotonic() - began

@@ -43,10 +43,11 @@ def _fold(spark: SparkSession, lake: Lake, name: str, source: str, summing: Call
         if files:
             rows = spark.read.parquet(*files).where(_between(done, upto))
             summing(rows).coalesce(1).write.partitionBy("date").parquet(str(part))
-        lake.append(name, part, source, Mark(upto.epoch, upto.next))
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+    # What fails from here on may have failed after the commit: its files must stay.
+    lake.append(name, part, source, Mark(upto.epoch, upto.next))
     return True
 
 

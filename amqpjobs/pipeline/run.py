@@ -49,7 +49,7 @@ class Loop:
     stopped: Callable[[], bool]
     once: bool = False
     _failures: int = 0
-    _rolled: float = 0.0
+    _rolled: float = field(default_factory=time.monotonic)
     _tidied: float = field(default_factory=time.monotonic)
     _full: dict[str, float] = field(default_factory=dict)
 
@@ -113,7 +113,8 @@ class Loop:
         )
 
     def _failed(self, error: Exception) -> None:
-        self._failures += 1
+        if not isinstance(error, BrokerError):  # a broker is waited for as long as it takes
+            self._failures += 1
         reason = str(error).strip().splitlines() or [type(error).__name__]
         log.warning(
             "not read, trying again: %s", next((line for line in reversed(reason) if "RangeLost" in line), reason[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
@@ -12,6 +13,7 @@ from amqpjobs.model import names
 from amqpjobs.pipeline.reading import ask
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
+from amqpjobs.streams.errors import Nacked, Unroutable
 from amqpjobs.streams.port import Batch, Connection, Outgoing
 
 T = TypeVar("T")
@@ -37,7 +39,11 @@ def append(settings: Settings, stream: str, entries: Iterable[Any]) -> None:
         for chunk in (bodies[at : at + 2000] for at in range(0, len(bodies), 2000)):
             batch = Batch([Outgoing(body, "", stream) for body in chunk])
             await publisher.publish_many(batch)
-            assert not batch.failed
+            while batch.failed:  # just after its start a broker returns what is for a stream
+                assert all(isinstance(error, Unroutable | Nacked) for error in batch.failed.values()), batch.failed
+                await asyncio.sleep(0.2)
+                batch = Batch([batch.messages[index] for index in sorted(batch.failed)])
+                await publisher.publish_many(batch)
 
     ask(settings, publish)
 

@@ -1,0 +1,134 @@
+"""Jobs of the past once more: those that were chosen, once, and on record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqpjobs.history.past import BadCondition, past_jobs
+from amqpjobs.model import names
+from amqpjobs.pipeline import replay
+from amqpjobs.pipeline.reading import ask, messages
+from amqpjobs.settings import Settings
+from amqpjobs.streams import ranges
+from amqpjobs.streams.port import Connection, Incoming
+from tests.patience import PATIENCE
+from tests.pipeline import streams, sums
+from tests.pipeline.streams import NOON
+
+
+def dead(number: int, cls: str = "Mail", error: str = "Timeout", **members: Any) -> dict[str, Any]:
+    job = {"class": cls, "args": [number, "x"], "queue": "default", "jid": f"j{number}", "retry_count": 3}
+    job |= {"stall_count": 1, "priority": 4, "more": 1.10}
+    entry = {"epoch": 0, "offset": number, "item": 0, "type": "dead_job", "at": NOON + number, "jid": f"j{number}"}
+    return {**entry, "class": cls, "queue": "default", "error_class": error, "job": json.dumps(job), **members}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    rows = [dead(n) for n in range(5)] + [dead(n, error="Other") for n in range(5, 8)] + [dead(8, cls="Import")]
+    rows += [dead(2, offset=50, at=NOON + 3), {**dead(9), "bad": "Malformed", "job": None}]
+    sums.write(tmp_path / "lake", "raw_dead", rows)
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def command(lake: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.setenv("AMQPJOBS_URL", settings.url)
+    monkeypatch.setenv("AMQPJOBS_LAKE_DIR", str(lake))
+    streams.declare(settings)
+    return lambda *words: replay.main(["--from", str(NOON), "--to", str(NOON + 60), *words])
+
+
+CHOICE = ("--where", "class = 'Mail' and error_class = 'Timeout'")
+
+
+def queued(settings: Settings, count: int) -> list[Incoming]:
+    """The messages in the queue, which stay there; `count` of them are waited for."""
+
+    async def look(connection: Connection) -> list[Incoming]:
+        found: list[Incoming] = []
+        all_there = asyncio.Event()
+
+        def take(message: Incoming) -> None:
+            found.append(message)
+            if len(found) >= count:
+                all_there.set()
+
+        consumer = await connection.consume(names.broker_queue("default"), take, prefetch=1000)
+        await asyncio.wait_for(all_there.wait(), PATIENCE)
+        await consumer.close()
+        state = await connection.passive(names.broker_queue("default"))
+        assert state is not None
+        assert len(found) == count
+        return found
+
+    return ask(settings, look)
+
+
+def audit(settings: Settings) -> list[dict[str, Any]]:
+    found = ask(settings, lambda connection: ranges.following(connection, names.AUDIT, None, 10**9))
+    assert found is not None
+    entries = [json.loads(message.body) for batch in messages(settings, found, skip=False) for message in batch]
+    return [entry for each in entries for entry in (each if isinstance(each, list) else [each])]
+
+
+def test_without_yes_it_only_shows(command: Any, settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*CHOICE) == 0
+    shown = capsys.readouterr().out
+    assert "5 jobs, of which 0 are enqueued already" in shown
+    assert "nothing is enqueued without --yes" in shown
+    state = ask(settings, lambda connection: connection.passive(names.broker_queue("default")))
+    assert state is None or state.ready == 0
+
+
+def test_a_replay_run_twice_enqueues_once(command: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "WINDOW", 2)
+    assert command(*CHOICE, "--id", "again", "--yes") == 0
+    assert command(*CHOICE, "--id", "again", "--yes") == 0
+    found = queued(settings, 5)
+    jobs = [json.loads(message.body) for message in found]
+    assert {job["replay_of"] for job in jobs} == {f"j{n}" for n in range(5)}
+    for job, message in zip(jobs, found, strict=True):
+        assert job["jid"] == replay.new_jid("again", job["replay_of"]) == message.properties.message_id
+        assert (job["retry_count"], job["replay"], job["args"][1]) == (0, "again", "x")
+        assert "stall_count" not in job
+        assert message.properties.priority == 4
+    records = [entry for entry in audit(settings) if entry.get("type") == "action"]
+    assert [(entry["op"], entry["in"]) for entry in records] == [("replay", "again")] * 3
+    on_record = {job["jid"] for entry in records for job in entry["jobs"]}
+    assert on_record == {job["jid"] for job in jobs}
+
+
+def test_a_replay_that_was_cut_short_goes_on(command: Any, settings: Settings, lake: Path) -> None:
+    done = [replay.new_jid("half", f"j{n}") for n in range(3)]
+    replay.Ledger(lake, "half").add(done)
+    assert command(*CHOICE, "--id", "half", "--yes") == 0
+    assert {json.loads(message.body)["replay_of"] for message in queued(settings, 2)} == {"j3", "j4"}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "klass = 'A'",
+        "true; DROP TABLE chosen",
+        "class = (SELECT content FROM read_text('/etc/hostname'))",
+    ],
+)
+def test_a_condition_that_is_none_is_refused(lake: Path, condition: str) -> None:
+    with pytest.raises(BadCondition):
+        past_jobs(lake, "dead", NOON, NOON + 60, condition)
+
+
+def test_a_lake_without_dead_jobs_has_none(tmp_path: Path) -> None:
+    assert past_jobs(tmp_path, "dead", NOON, NOON + 60) == []
+
+
+def test_of_a_job_with_several_entries_the_newest_counts(lake: Path) -> None:
+    [job] = past_jobs(lake, "dead", NOON, NOON + 60, "jid = 'j2'")
+    assert job.at == NOON + 3

@@ -16,6 +16,11 @@ LATE = 5.0
 BEHIND = 2.0
 """Seconds a view may lag before the page says so."""
 
+FULL = 0.4
+"""The share of a stream's limit from which on what waits in it is too much: the leader warns of it too."""
+TOLD = 7 * 86400.0
+"""Seconds for which a loss is shown."""
+
 
 class Finding(NamedTuple):
     """One thing that is wrong (a person is needed) or worth knowing (`note`).
@@ -38,6 +43,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
         yield from _scheduler(facts)
         yield from _workers(facts)
         yield from _silent(facts)
+    yield from _room(facts)
     yield from _record(facts)
     for remark in facts.remarks:
         yield Finding("note", remark)
@@ -120,6 +126,29 @@ def _silent(facts: Facts) -> Iterator[Finding]:
                 "note",
                 f"No heartbeat from {process.beat.identity} for {wording.age(process.silent_for(facts.listened))}.",
                 "It leaves this page after 60 s of silence.",
+            )
+
+
+def _room(facts: Facts) -> Iterator[Finding]:
+    """What retention took of what waits, and what it will take."""
+    for stream, waiting in (
+        (names.SCHEDULED, facts.scheduled), (names.RETRIES, facts.retries), (names.DEAD, facts.dead)
+    ):  # fmt: skip
+        if waiting is None:
+            continue
+        if waiting.trim is not None and facts.at - waiting.trim.at < TOLD:
+            yield Finding(
+                "wrong",
+                f"Retention took {_jobs(waiting.trim.entries)} of {stream} that still waited.",
+                "They are lost unless their senders send them again. Raise the stream's limits.",
+                at=waiting.trim.at,
+            )
+        if waiting.live_bytes > FULL * waiting.most_bytes > 0:
+            yield Finding(
+                "wrong",
+                f"What waits takes {waiting.live_bytes / waiting.most_bytes:.0%} of what {stream} may hold.",
+                "Beyond it the oldest are lost. Raise the limit, and `max-length-bytes` of the stream in the broker:",
+                f"AMQPJOBS_STREAMS__{stream.upper()}__MAX_BYTES={2 * waiting.most_bytes}",
             )
 
 

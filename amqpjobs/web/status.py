@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from amqpjobs.model.messages import RunningJob
+from amqpjobs.model.pending import Trim
 from amqpjobs.model.processes import Process
 from amqpjobs.web import diagnosis
 from amqpjobs.web.throughput import Bar, Rate
@@ -27,11 +28,15 @@ class Broker:
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A delayed set: how many wait, when the next is due (None: none waits for a time), and how many were dropped
-    because the set was full or they were too old."""
+    because the set was full or they were too old. What waits takes about `live_bytes` of the `most_bytes` that its
+    stream may hold (0: not known); `trim` tells what retention took of it last."""
 
     count: int
     next_due: float | None = None
     dropped: int = 0
+    live_bytes: int = 0
+    most_bytes: int = 0
+    trim: Trim | None = None
 
 
 @dataclass(frozen=True, slots=True)

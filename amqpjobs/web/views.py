@@ -43,13 +43,14 @@ MOST_QUEUES = 500
 class _Delayed:
     """One delayed set: its view, what feeds it, and what fills its search index."""
 
-    def __init__(self, view: DelayedView, follower: Follower, clock: Clock) -> None:
-        self.view, self.follower = view, follower
+    def __init__(self, view: DelayedView, follower: Follower, clock: Clock, most_bytes: int) -> None:
+        self.view, self.follower, self._most_bytes = view, follower, most_bytes
         self.indexer = Indexer(follower, view, clock)
 
     def waiting(self) -> Waiting:
         """How many wait and when the next is due; in the follower's thread."""
-        return Waiting(self.view.count(), self.view.next_due(), self.view.facts().dropped)
+        facts, live = self.view.facts(), self.view.store.live_bytes()
+        return Waiting(self.view.count(), self.view.next_due(), facts.dropped, live, self._most_bytes, facts.trimmed)
 
 
 class _Counts(NamedTuple):
@@ -91,7 +92,8 @@ class Views:
     def _follow(self, stream: str) -> _Delayed:
         view = DelayedView(self._folder.path, stream, lists=True)
         origin = ColdStart(view, self._clock)
-        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=origin), self._clock)
+        most = self.link.settings.limits(stream).max_bytes
+        return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=origin), self._clock, most)
 
     def _services(self) -> list[Link | Follower | Beats | Depths | Indexer]:
         followers = [*self._followers(), self.record.follower, self.controls_follower]

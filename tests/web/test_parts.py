@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amqpjobs.model import reading
 from amqpjobs.model.messages import Heartbeat
+from amqpjobs.model.pending import Trim
 from amqpjobs.model.processes import Processes
 from amqpjobs.web import pages, wording
 from amqpjobs.web.diagnosis import findings
@@ -57,11 +58,21 @@ def test_a_healthy_system_needs_nobody() -> None:
         ({"scheduled": Waiting(1, NOW - 30)}, "Due scheduled jobs are not leaving: the oldest is 30 s late."),
         ({"lags": [Lag("retries", 61.0)]}, "This page is behind: retries"),
         ({"lost": ["dead_jobs"]}, "dead_jobs was trimmed"),
+        ({"retries": Waiting(3, NOW + 5, 0, 41, 100)}, "What waits takes 41% of what retries may hold."),
+        (
+            {"scheduled": Waiting(3, NOW + 5, trim=Trim(10, 7, NOW - 60))},
+            "Retention took 7 jobs of scheduled_jobs that still waited.",
+        ),
     ],
 )
 def test_what_needs_a_person_is_said(changes: dict[str, Any], said: str) -> None:
     (what,) = wrongs(**changes)
     assert said in what
+
+
+def test_what_has_room_or_was_lost_long_ago_needs_nobody() -> None:
+    old = Trim(10, 7, NOW - 8 * 86400)
+    assert wrongs(retries=Waiting(3, NOW + 5, 0, 40, 100), dead=Waiting(1, trim=old)) == []
 
 
 def test_a_queue_without_a_worker_is_named_when_others_have_one() -> None:

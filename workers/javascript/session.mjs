@@ -93,16 +93,18 @@ export class Session {
     const channel = this.watched(await (await this.connect()).createChannel());
     await channel.prefetch(100); // streams demand one
     this.worker.controls.rewind();
-    await new Promise((resolve, reject) => {
-      const read = (message) => {
-        if (message === null) return this.lose(new Error("the stream controls was deleted"));
-        if (this.readControl(message, marker)) resolve();
-        return channel.ack(message);
-      };
-      channel.consume("controls", read, { arguments: { "x-stream-offset": offset } }).catch(reject);
-      // An entry of a type that nobody knows: when it comes back, everything before it has been read.
-      this.append("controls", JSON.stringify({ type: "marker", nonce: marker })).catch(reject);
-    });
+    let marked;
+    const everythingRead = new Promise((resolve) => (marked = resolve));
+    const read = (message) => {
+      if (message === null) return this.lose(new Error("the stream controls was deleted"));
+      if (this.readControl(message, marker)) marked();
+      return channel.ack(message);
+    };
+    await channel.consume("controls", read, { arguments: { "x-stream-offset": offset } });
+    // An entry of a type that nobody knows: when it comes back, everything before it has been read. Only now: a reader
+    // that a stream gets while its first entry is written may miss it.
+    await this.append("controls", JSON.stringify({ type: "marker", nonce: marker }));
+    await everythingRead;
     this.caughtUp = true;
     await this.obey();
   }

@@ -10,6 +10,8 @@ from typing import Any
 
 import pika
 import pika.exceptions
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic
 
 from workers.python.job import number
 
@@ -66,11 +68,13 @@ class ControlsReader(threading.Thread):
     def __init__(
         self,
         parameters: pika.URLParameters,
+        subscribed: Callable[[], None],
         take: Callable[[bytes, int], None],
         lose: Callable[[Exception], None],
     ) -> None:
         super().__init__(daemon=True)
         self.parameters = parameters
+        self.subscribed = subscribed
         self.take = take
         self.lose = lose
         self.over = False
@@ -87,11 +91,16 @@ class ControlsReader(threading.Thread):
         channel = connection.channel()
         channel.basic_qos(prefetch_count=100)  # streams demand one
         start = datetime.fromtimestamp(time.time() - TEN_MINUTES, UTC)
-        read = channel.consume("controls", arguments={"x-stream-offset": start}, inactivity_timeout=1.0)
-        for deliver, properties, body in read:
-            if self.over:
-                break
-            if deliver is not None:
-                channel.basic_ack(deliver.delivery_tag)
-                self.take(body, properties.headers["x-stream-offset"])
+        deleted: list[Any] = []
+        channel.add_on_cancel_callback(deleted.append)
+        channel.basic_consume("controls", self.on_message, arguments={"x-stream-offset": start})
+        self.subscribed()
+        while not self.over and not deleted:
+            connection.process_data_events(time_limit=1.0)
         connection.close()
+
+    def on_message(
+        self, channel: BlockingChannel, deliver: Basic.Deliver, properties: pika.BasicProperties, body: bytes
+    ) -> None:
+        channel.basic_ack(deliver.delivery_tag)
+        self.take(body, properties.headers["x-stream-offset"])

@@ -91,6 +91,7 @@ class Session:
         self.outgoing.confirm_delivery()
         self.reader = ControlsReader(
             worker.parameters,
+            lambda: self.hand(self.mark),
             lambda body, offset: self.hand(partial(self.on_controls, body, offset)),
             lambda error: self.hand(partial(self.lose, error)),
         )
@@ -101,8 +102,6 @@ class Session:
             self.beat_regularly()
             self.worker.controls.last = -1  # offsets may begin again
             self.reader.start()
-            # An entry of a type that nobody knows: when it comes back, everything before it has been read.
-            self.send("controls", json.dumps({"type": "marker", "nonce": self.marker}))
             while not self.worker.stopping:
                 self.connection.process_data_events(time_limit=0.2)
             self.obey()
@@ -136,6 +135,13 @@ class Session:
         self.outgoing.basic_publish("", stream, entry, PERSISTENT, mandatory=True)
 
     # What operators want.
+
+    def mark(self) -> None:
+        """An entry of a type that nobody knows: when it comes back, everything before it has been read.
+
+        Only now that `controls` is consumed: a reader that a stream gets while its first entry is written may miss it.
+        """
+        self.send("controls", json.dumps({"type": "marker", "nonce": self.marker}))
 
     def on_controls(self, body: bytes, offset: int) -> None:
         try:

@@ -76,10 +76,14 @@ def adopt(checkpoint: Checkpoint, store: Store) -> None:
 
 
 def furthest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """The order in which to try them: the incarnation heard of last first, in it the one that reaches furthest."""
+    """The order in which to try them: the incarnation heard of last first, in it the one that reaches furthest.
+
+    Of those that reach as far the one heard of last: the others may tell of a tail that the broker lost, and of what
+    took its place retention may have left nothing that could disprove them.
+    """
     by_epoch: dict[str | None, list[Checkpoint]] = {}
     for each in checkpoints:
-        by_epoch[each.facts.epoch] = [*by_epoch.pop(each.facts.epoch, []), each]
+        by_epoch[each.facts.epoch] = [each, *by_epoch.pop(each.facts.epoch, [])]
     return [
         each
         for group in reversed(by_epoch.values())

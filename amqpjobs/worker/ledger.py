@@ -58,12 +58,15 @@ class Ledger:
         """
         if not (self._orphans and copy.incoming.redelivered):
             return False
-        waiting = self._orphans.get(_key(copy))
-        if not waiting:
+        waiting = self._orphans.pop(_key(copy), [])
+        while waiting:
+            delivery = waiting.pop(0)
+            if delivery in self._open:  # else it was given back while it waited: nobody runs it here any more
+                break
+        else:
             return False
-        delivery = waiting.pop(0)
-        if not waiting:
-            del self._orphans[_key(copy)]
+        if waiting:
+            self._orphans[_key(copy)] = waiting
         delivery.came_again(copy)
         if delivery.written:
             self._finish(delivery)

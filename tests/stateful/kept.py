@@ -125,7 +125,8 @@ class KeptWorld(World):
             return
         self.checked = state
         warm = self.observe()
-        for checkpoint in self.usable()[:3]:
+        # Of a log that lost its tail the best counts, with which a reader begins: worse ones may tell of what was lost.
+        for checkpoint in self.usable()[: 1 if self.truncated else 3]:
             cold = Reader(checkpoint, self.first)
             cold.read(self.log, len(self.log))
             self._agree(warm, cold, checkpoint)

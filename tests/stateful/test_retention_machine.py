@@ -64,7 +64,9 @@ class RetentionWithRemaking(Retention):
     may_remake = True
 
 
-@seed(1)  # the same sequences in each run: others find, now and then, what `LOST_TAIL` has on record
+# The same sequences in each run. Of 40 seeds two find what is not mended: after two lost tails the very message that
+# stood before a checkpoint may land again at its place, and the digest, which is of that one message, proves nothing.
+@seed(1)
 class RetentionWithTruncation(Retention):
     """And a broker that loses the log's tail."""
 
@@ -107,7 +109,6 @@ LOST_TAIL: dict[str, Steps] = {
 }
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="found by the machine above; not mended yet")
 @pytest.mark.parametrize("steps", LOST_TAIL.values(), ids=LOST_TAIL)
 def test_a_broker_that_lost_confirmed_entries(steps: Steps) -> None:
     machine = RetentionWithTruncation()

@@ -350,13 +350,18 @@ class World:
         index = next(i for i, c in enumerate(self.candidates) if c.source == source)
         for _ in range(400):
             who = self.candidates[index]
-            before = (who.source, who.phase, who.seq, who.sending, len(who.publishing), len(who.old), who.reader.next)
+            before = _progress(who)
             self.act(who)
             who = self.candidates[index]
             self.land(who, confirm=True)
             self.read(index, len(self.log))
             who = self.candidates[index]
-            after = (who.source, who.phase, who.seq, who.sending, len(who.publishing), len(who.old), who.reader.next)
-            if after == before:
+            if _progress(who) == before:
                 return
         raise AssertionError("a candidate alone never came to rest")
+
+
+def _progress(who: Candidate) -> tuple[object, ...]:
+    """What is another after each step that a candidate takes."""
+    own = (who.source, who.phase, who.seq, who.sending, who.brought, tuple(who.claiming))
+    return (*own, len(who.publishing), len(who.published), len(who.old), who.reader.next)

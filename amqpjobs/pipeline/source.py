@@ -32,7 +32,11 @@ from amqpjobs.streams.ranges import Position, Range, RangeLost
 log = logging.getLogger("amqpjobs.pipeline")
 
 Offset = dict[str, Any]
-"""`epoch`, `next`, `digest`, in this order: Spark compares offsets as text."""
+"""`epoch`, `first`, `next`, `digest`, in this order: Spark compares offsets as text.
+
+`first`: where reading of this epoch began. A batch that is planned once more after a crash so begins there again, and
+what retention took meanwhile is told.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ class Options:
         rows = given.get("rows", "messages")
         rows_schema(rows)
         settings = Settings(url=given["url"]) if "url" in given else Settings()
-        most, slices = int(given.get("maxMessages", "100000")), int(given.get("slices", str(os.cpu_count() or 1)))
-        return cls(settings, given["stream"], rows, trimmed == "skip", max(1, most), max(1, slices))
+        most, slices = _number(given, "maxMessages", 1, 100_000), _number(given, "slices", 1, os.cpu_count() or 1)
+        return cls(settings, given["stream"], rows, trimmed == "skip", most, slices)
 
 
 class Slice(InputPartition):
@@ -77,6 +81,8 @@ class _Rows:
 
     def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a slice. Raises RangeLost when it is not all there."""
+        if not isinstance(partition, Slice):
+            return  # Spark plans an empty partition where we gave none
         for messages in reading.messages(self.options.settings, partition.range, skip=self.options.skip):
             yield decode.batch(self.options.rows, partition.epoch, messages)
 
@@ -107,8 +113,9 @@ class BatchReader(_Rows, DataSourceReader):
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(Options.read(given))
-        self._start, self._end = given.get("start"), given.get("end")
-        self._digest, self._epoch = given.get("digest"), int(given.get("epoch", "0"))
+        self._start = _number(given, "start", 0, 0) if "start" in given else None
+        self._end = _number(given, "end", 0, 0) if "end" in given else None
+        self._digest, self._epoch = given.get("digest"), _number(given, "epoch", 0, 0)
 
     def partitions(self) -> list[Slice]:
         """The range in slices."""
@@ -118,13 +125,13 @@ class BatchReader(_Rows, DataSourceReader):
     def _wanted(self) -> Range | None:
         stream, digest = self.options.stream, None if self._digest is None else bytes.fromhex(self._digest)
         if self._start is not None and self._end is not None:
-            wanted = Range(stream, int(self._start), int(self._end), digest)
+            wanted = Range(stream, self._start, self._end, digest)
         else:
             everything = reading.ask(self.options.settings, lambda c: ranges.following(c, stream, None, 2**62))
             if everything is None:
                 return None
-            start = everything.start if self._start is None else int(self._start)
-            end, digest = (everything.end, everything.digest) if self._end is None else (int(self._end), digest)
+            start = everything.start if self._start is None else self._start
+            end, digest = (everything.end, everything.digest) if self._end is None else (self._end, digest)
             wanted = Range(stream, start, end, digest)
         return wanted if wanted.start < wanted.end else None
 
@@ -138,7 +145,7 @@ class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """The first message that there is."""
-        return _offset(0, 0, b"")
+        return _offset(0, 0, 0, b"")
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """`maxMessages`."""
@@ -162,15 +169,14 @@ class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s", told)
         if found.anew:
             log.warning("%s was made anew: reading begins again, epoch %d", found.stream, start["epoch"] + 1)
-        return _offset(start["epoch"] + found.anew, found.end, found.digest or b"")
+        first = start["first"] if start["digest"] and not found.anew else found.start
+        return _offset(start["epoch"] + found.anew, first, found.end, found.digest or b"")
 
     def partitions(self, start: Offset, end: Offset) -> list[Slice]:
         """The batch in slices; of a new epoch from its first message."""
-        low = start["next"] if start["epoch"] == end["epoch"] else 0
-        lowest = None
-        if low == 0:  # from the first that there is, which need not be 0
-            lowest = reading.ask(self.options.settings, lambda c: ranges.lowest(c, self.options.stream))
-        wanted = Range(self.options.stream, lowest or low, end["next"], bytes.fromhex(end["digest"]))
+        same = start["digest"] and start["epoch"] == end["epoch"]
+        low = start["next"] if same else end["first"]
+        wanted = Range(self.options.stream, low, end["next"], bytes.fromhex(end["digest"]))
         return [Slice(each, end["epoch"]) for each in wanted.slices(self.options.slices)]
 
     async def _following(self, connection: Connection, start: Offset, most: int) -> Range | None:
@@ -187,5 +193,12 @@ class StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if found is not None and room <= 0 and not found.anew else found
 
 
-def _offset(epoch: int, following: int, digest: bytes) -> Offset:
-    return {"epoch": epoch, "next": following, "digest": digest.hex()}
+def _offset(epoch: int, first: int, following: int, digest: bytes) -> Offset:
+    return {"epoch": epoch, "first": first, "next": following, "digest": digest.hex()}
+
+
+def _number(given: Mapping[str, str], name: str, least: int, default: int) -> int:
+    word = given.get(name, str(default))
+    if not word.isdecimal() or int(word) < least:
+        raise ValueError(f"amqp_stream: {name} is a whole number from {least}, not {word!r}")
+    return int(word)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from amqpjobs.streams.epoch import SILENCE, Finding, digest, first_from, judge, tail
@@ -151,7 +152,6 @@ class RangeReader:
         self._subscription = subscription
         self._skip = skip
         self._next = wanted.start
-        self._begun = False
 
     @classmethod
     async def open(cls, connection: Connection, wanted: Range, *, skip: bool = False) -> RangeReader:
@@ -166,10 +166,8 @@ class RangeReader:
         if await self._subscription.peek(PATIENCE) is None:
             raise self._gone(f"nothing came from {self._next} on for {PATIENCE:g} s")
         messages = self._subscription.take(BATCH)
-        if not self._begun:
-            await self._check_start(messages[0])
-        last = messages[-1]
-        self._next = _after(last).next
+        await self._check_gaps(messages)
+        self._next = _offset(messages[-1]) + 1
         if self._next < self._range.end:
             return messages
         messages = [message for message in messages if _offset(message) < self._range.end]
@@ -180,19 +178,26 @@ class RangeReader:
         """Stop reading; safe to repeat."""
         await self._subscription.close()
 
-    async def _check_start(self, first: Incoming) -> None:
-        """A first message beyond the start is a gap of the broker's, or what retention left."""
-        self._begun = True
-        start = self._range.start
-        if _offset(first) == start:
+    async def _check_gaps(self, messages: Sequence[Incoming]) -> None:
+        """Offsets that are missing are a gap of the broker's, or what retention took, also from under the reader."""
+        expected = self._next
+        first, last = _offset(messages[0]), _offset(messages[-1])
+        if first == expected and last - first + 1 == len(messages):
             return
-        if _offset(first) < start:
-            raise self._gone(f"the stream was made anew: {start} was asked for, {_offset(first)} came")
+        if first < expected:
+            raise self._gone(f"the stream was made anew: {expected} was asked for, {first} came")
+        for offset in map(_offset, messages):
+            if offset > expected:
+                await self._check_gap(expected, min(offset, self._range.end))
+            expected = offset + 1
+
+    async def _check_gap(self, low: int, high: int) -> None:
         there = await lowest(self._connection, self._range.stream)
-        if there is not None and there > start:
-            self.lost = min(there, self._range.end) - start
-            if not self._skip:
-                raise self._gone(f"retention took {start} to {there - 1} before they were read")
+        if there is None or there <= low:
+            return
+        self.lost += min(there, high) - low
+        if not self._skip:
+            raise self._gone(f"retention took {low} to {min(there, high) - 1} before they were read")
 
     def _check_end(self, last: Incoming | None) -> None:
         wanted = self._range.digest

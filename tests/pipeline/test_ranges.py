@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amqpjobs.settings import Settings
-from amqpjobs.streams import ranges
+from amqpjobs.streams import ranges, subscription
 from amqpjobs.streams.drivers import connect
 from amqpjobs.streams.port import Batch, Connection, Outgoing
 from amqpjobs.streams.ranges import Position, Range, RangeLost, RangeReader
@@ -133,3 +133,36 @@ async def test_a_range_that_never_ends_is_an_error(connection: Connection, monke
     wanted = await following(connection, None)
     with pytest.raises(RangeLost, match="nothing came from"):
         await read(connection, wanted._replace(end=wanted.end + 3, digest=b""))
+
+
+@pytest.mark.parametrize("skip", [False, True])
+async def test_what_is_trimmed_from_under_a_reader_is_told(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, skip: bool
+) -> None:
+    """The broker moves a reader whose next segment is gone to the first that there is, without a word."""
+    for name in ("BATCH", "PREFETCH"):
+        monkeypatch.setattr(ranges, name, 10)
+    monkeypatch.setattr(subscription, "BUFFER_BYTES", 2_000)
+    await connection.delete_queue(STREAM)
+    await declare(connection, **{"x-max-length-bytes": 200_000, "x-stream-max-segment-size-bytes": 10_000})
+    await append(connection, [b"%0500d" % n for n in range(200)])
+    wanted = await following(connection, None)
+    middle = wanted._replace(end=wanted.end - 20, digest=None)  # a slice that is not the last checks no digest
+    reader = await RangeReader.open(connection, middle, skip=skip)
+    found = await reader.take()
+
+    async def trimmed() -> bool:
+        await append(connection, [b"%0500d" % n for n in range(100)])
+        first = await ranges.lowest(connection, STREAM)
+        return first is not None and first > wanted.end
+
+    await eventually(trimmed)
+    if not skip:
+        with pytest.raises(RangeLost, match=r"retention took \d+ to \d+ before they were read"):
+            while await reader.take():
+                pass
+        return
+    while messages := await reader.take():
+        found += messages
+    assert reader.lost > 0
+    assert len(found) + reader.lost >= 180

@@ -12,7 +12,6 @@ import asyncio
 import getpass
 import hashlib
 import json
-import os
 import re
 import sys
 import time
@@ -27,6 +26,7 @@ from amqpjobs.history.past import TABLES, BadCondition, PastJob, past_jobs
 from amqpjobs.history.store import HistoryMissing
 from amqpjobs.model import names, text
 from amqpjobs.orders import Orders
+from amqpjobs.pipeline.ledger import Ledger
 from amqpjobs.settings import Settings, load
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
@@ -37,21 +37,9 @@ WINDOW = 100
 SAMPLES = 5
 
 
-class Ledger:
-    """Which jobs of a replay the broker has confirmed: a file in the lake, a jid a line."""
-
-    def __init__(self, folder: Path, replay: str) -> None:
-        self._path = folder / "replays" / replay
-        self.done = set(self._path.read_text().split()) if self._path.exists() else set()
-
-    def add(self, jids: Sequence[str]) -> None:
-        """These are enqueued."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.writelines(f"{jid}\n" for jid in jids)
-            file.flush()
-            os.fsync(file.fileno())
-        self.done.update(jids)
+def ledger_of(folder: Path, replay: str) -> Ledger:
+    """Which jobs of a replay the broker has: a file in the lake."""
+    return Ledger(folder / "replays" / replay)
 
 
 def new_jid(replay: str, jid: str) -> str:
@@ -71,7 +59,7 @@ def message(replay: str, past: PastJob, now: float) -> Outgoing:
 
 async def run(settings: Settings, replay: str, jobs: Sequence[PastJob], *, rate: float) -> int:
     """Enqueue the jobs that the ledger does not have, at most `rate` a second; how many. Raises BrokerError."""
-    ledger, link = Ledger(settings.lake_dir, replay), Link(settings, "amqpjobs replay", SystemClock())
+    ledger, link = ledger_of(settings.lake_dir, replay), Link(settings, "amqpjobs replay", SystemClock())
     orders = Orders(link, by=getpass.getuser(), via="cli", clock=SystemClock())
     wanted = [job for job in jobs if new_jid(replay, job.jid) not in ledger.done]
     began = time.monotonic()
@@ -104,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         jobs = past_jobs(settings.lake_dir, options.of, options.since, options.until, options.where)
         replay = options.id or _id(options)
-        _show(replay, jobs, len(Ledger(settings.lake_dir, replay).done))
+        _show(replay, jobs, len(ledger_of(settings.lake_dir, replay).done))
         if not options.yes:
             print("nothing is enqueued without --yes")
             return 0

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from amqpjobs.pipeline.sink import AmqpJobs
 from amqpjobs.pipeline.source import AmqpStream
 from amqpjobs.settings import Settings
 
@@ -16,7 +17,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 def session(settings: Settings, extra: Mapping[str, str] | None = None, *, quick: bool = False) -> SparkSession:
-    """The session, started unless there is one; `extra` are Spark's own settings. `amqp_stream` is registered."""
+    """The session, started unless there is one; `extra` are Spark's own settings. Our data sources are registered."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     java = "-Duser.timezone=UTC" + (f" {QUICK_JAVA}" if quick else "")
@@ -39,4 +40,5 @@ def session(settings: Settings, extra: Mapping[str, str] | None = None, *, quick
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(AmqpStream)
+    spark.dataSource.register(AmqpJobs)
     return spark

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from amqpjobs.model import names
-from amqpjobs.pipeline.reading import ask
+from amqpjobs.pipeline.reading import ask, messages
 from amqpjobs.settings import Settings
-from amqpjobs.streams import topology
+from amqpjobs.streams import ranges, topology
 from amqpjobs.streams.errors import Nacked, Unroutable
 from amqpjobs.streams.port import Batch, Connection, Outgoing
 
@@ -46,6 +46,14 @@ def append(settings: Settings, stream: str, entries: Iterable[Any]) -> None:
                 await publisher.publish_many(batch)
 
     ask(settings, publish)
+
+
+def entries(settings: Settings, stream: str) -> list[Any]:
+    """All that a stream holds, arrays taken apart."""
+    found = ask(settings, lambda connection: ranges.following(connection, stream, None, 10**9))
+    assert found is not None
+    values = [json.loads(message.body) for batch in messages(settings, found, skip=False) for message in batch]
+    return [entry for each in values for entry in (each if isinstance(each, list) else [each])]
 
 
 def metric(number: int, **members: Any) -> dict[str, Any]:

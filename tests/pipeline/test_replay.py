@@ -13,9 +13,8 @@ import pytest
 from amqpjobs.history.past import BadCondition, past_jobs
 from amqpjobs.model import names
 from amqpjobs.pipeline import replay
-from amqpjobs.pipeline.reading import ask, messages
+from amqpjobs.pipeline.reading import ask
 from amqpjobs.settings import Settings
-from amqpjobs.streams import ranges
 from amqpjobs.streams.port import Connection, Incoming
 from tests.patience import PATIENCE
 from tests.pipeline import streams, sums
@@ -60,7 +59,7 @@ def queued(settings: Settings, count: int) -> list[Incoming]:
             if len(found) >= count:
                 all_there.set()
 
-        consumer = await connection.consume(names.broker_queue("default"), take, prefetch=1000)
+        consumer = await connection.consume(names.broker_queue("default"), take, prefetch=count + 1)
         await asyncio.wait_for(all_there.wait(), PATIENCE)
         await consumer.close()
         state = await connection.passive(names.broker_queue("default"))
@@ -69,13 +68,6 @@ def queued(settings: Settings, count: int) -> list[Incoming]:
         return found
 
     return ask(settings, look)
-
-
-def audit(settings: Settings) -> list[dict[str, Any]]:
-    found = ask(settings, lambda connection: ranges.following(connection, names.AUDIT, None, 10**9))
-    assert found is not None
-    entries = [json.loads(message.body) for batch in messages(settings, found, skip=False) for message in batch]
-    return [entry for each in entries for entry in (each if isinstance(each, list) else [each])]
 
 
 def test_without_yes_it_only_shows(command: Any, settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +91,7 @@ def test_a_replay_run_twice_enqueues_once(command: Any, settings: Settings, monk
         assert (job["retry_count"], job["replay"], job["args"][1]) == (0, "again", "x")
         assert "stall_count" not in job
         assert message.properties.priority == 4
-    records = [entry for entry in audit(settings) if entry.get("type") == "action"]
+    records = [entry for entry in streams.entries(settings, names.AUDIT) if entry.get("type") == "action"]
     assert [(entry["op"], entry["in"]) for entry in records] == [("replay", "again")] * 3
     on_record = {job["jid"] for entry in records for job in entry["jobs"]}
     assert on_record == {job["jid"] for job in jobs}
@@ -107,7 +99,7 @@ def test_a_replay_run_twice_enqueues_once(command: Any, settings: Settings, monk
 
 def test_a_replay_that_was_cut_short_goes_on(command: Any, settings: Settings, lake: Path) -> None:
     done = [replay.new_jid("half", f"j{n}") for n in range(3)]
-    replay.Ledger(lake, "half").add(done)
+    replay.ledger_of(lake, "half").add(done)
     assert command(*CHOICE, "--id", "half", "--yes") == 0
     assert {json.loads(message.body)["replay_of"] for message in queued(settings, 2)} == {"j3", "j4"}
 

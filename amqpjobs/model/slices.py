@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -50,10 +51,9 @@ def members(raw: bytes) -> list[tuple[str, bytes]]:
 def member(raw: bytes, name: str) -> bytes | None:
     """The bytes of one top-level member of a JSON object, None when it has no such member."""
     raw = bare(raw)
-    found = _last_member(raw, name)
-    if found is None:
-        found = next((value for each, value in reversed(members(raw)) if each == name), None)
-    return found
+    if (last := last_member(raw, name)) is not None:
+        return last[0]
+    return next((value for each, value in reversed(members(raw)) if each == name), None)
 
 
 def elements(raw: bytes) -> list[bytes]:
@@ -88,31 +88,43 @@ def with_members(raw: bytes, changes: Mapping[str, Any], drop: Collection[str] =
 
 
 def _spliced(raw: bytes, changes: Mapping[str, Any]) -> bytes | None:
-    """`with_members` without reading every member; None where it is not certain which bytes a member has.
-
-    Without a backslash, `"name"` stands for a string of its own wherever it stands. If the object has such a member and
-    the string is there once, it is the member's name. What has its value already keeps its bytes.
-    """
+    """`with_members` without reading every member; None where it is not certain which bytes a member has."""
     raw = bare(raw)
-    if b"\\" in raw or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
-        return None
     try:
         value = orjson.loads(raw)
     except ValueError:
         return None
-    if not isinstance(value, dict) or not value:
+    return spliced(raw, value, changes) if isinstance(value, dict) else None
+
+
+def spliced(raw: bytes, value: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes | None:
+    """`with_members` of a bare object that was read already; None where it is not certain which bytes a member has.
+
+    Without a backslash, `"name"` stands for a string of its own wherever it stands. If the object has such a member and
+    the string is there once, it is the member's name. What has its value already keeps its bytes.
+    """
+    if not value or b"\\" in raw or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         return None
-    body, added = raw.decode(), ""
+    body, added = raw, b""
     for name, change in changes.items():
-        quoted = dump(name).decode()
+        quoted = _quoted(name)
         if name not in value:
-            added += f",{quoted}:{dump(change).decode()}"
+            added += b"," + quoted + b":" + dump(change)
         elif body.count(quoted) != 1:
             return None
         elif type(value[name]) is not type(change) or value[name] != change:
-            begin = _skip(body, _expect(body, _skip(body, body.index(quoted) + len(quoted)), ":"))
-            body = body[:begin] + dump(change).decode() + body[value_at(body, begin)[1] :]
-    return (body[:-1] + added + "}").encode()
+            body = _replaced(body.decode(), quoted.decode(), dump(change).decode()).encode()
+    return body[:-1] + added + b"}"
+
+
+def _replaced(body: str, quoted: str, value: str) -> str:
+    begin = _skip(body, _expect(body, _skip(body, body.index(quoted) + len(quoted)), ":"))
+    return body[:begin] + value + body[value_at(body, begin)[1] :]
+
+
+@functools.lru_cache(256)
+def _quoted(name: str) -> bytes:
+    return dump(name)
 
 
 def check_depth(raw: bytes, depth: int) -> None:
@@ -127,22 +139,22 @@ def check_depth(raw: bytes, depth: int) -> None:
         raise NotJson(f"brackets do not match, or nest deeper than {depth} levels")
 
 
-def _last_member(raw: bytes, name: str) -> bytes | None:
-    """The bytes of the member if it is the last of the object, as `job` is in an entry: found without reading the rest.
+def last_member(raw: bytes, name: str) -> tuple[bytes, Any] | None:
+    """The bytes and the value of the member if it is the last of the bare object, as `job` is in an entry: found
+    without reading the rest. The value as orjson reads it: of a number beyond 64 bits only the bytes are to be trusted.
 
     What follows its name up to the closing brace is its value only if that is one JSON value: from a member further in,
     a brace would be left over. And no string holds an unescaped quote, so what looks like a name is one.
     """
-    opening = dump(name) + b":"
+    opening = _quoted(name) + b":"
     at = raw.rfind(opening)
     if at < 1 or raw[max(0, at - 8) : at].rstrip(_SPACE)[-1:] not in (b",", b"{"):
         return None
     value = bare(raw[at + len(opening) : -1])
     try:
-        orjson.loads(value)
+        return value, orjson.loads(value)
     except ValueError:
         return None
-    return value
 
 
 def decode(raw: bytes) -> str:

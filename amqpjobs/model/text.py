@@ -20,8 +20,10 @@ from amqpjobs.model.slices import (
     check_depth,
     decode,
     elements,
+    last_member,
     member,
     members,
+    spliced,
     value_at,
     with_members,
 )
@@ -35,10 +37,12 @@ __all__ = [
     "dump",
     "elements",
     "entries",
+    "last_member",
     "member",
     "members",
     "parse",
     "safe",
+    "spliced",
     "strict",
     "with_members",
 ]

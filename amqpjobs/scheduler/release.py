@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
-from amqpjobs.model.arrival import Readable, read_pending
+from amqpjobs.model.arrival import read_pending
 from amqpjobs.model.burial import burial
 from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Pending
-from amqpjobs.model.release import Release, release
+from amqpjobs.model.release import Release, quick, release
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import TooLarge, Unroutable
-from amqpjobs.streams.port import Outgoing, Properties
+from amqpjobs.streams.port import NO_HEADERS, Outgoing, Properties
 from amqpjobs.streams.sender import Sender
 
 log = logging.getLogger("amqpjobs.scheduler")
@@ -54,9 +54,8 @@ class Releaser:
     async def publish(self, entries: Sequence[Pending]) -> Published:
         """Publish all together and return once each was confirmed, or given up for now. Raises nothing of the broker's:
         what failed may have arrived, and is the caller's to try again."""
-        reads = [read_pending(self._stream, entry) for entry in entries]
-        faults, failed = await self._enqueue(entries, reads)
-        buried = {index: self._bury(entries[index], reads[index], fault) for index, fault in faults.items()}
+        faults, failed = await self._enqueue(entries)
+        buried = {index: self._bury(entries[index], fault) for index, fault in faults.items()}
         results = await asyncio.gather(*buried.values(), return_exceptions=True)
         for index, result in zip(buried, results, strict=True):
             if isinstance(result, BaseException):
@@ -69,9 +68,7 @@ class Releaser:
             next(iter(failed.values()), None),
         )
 
-    async def _enqueue(
-        self, entries: Sequence[Pending], reads: Sequence[Readable | Unreadable]
-    ) -> tuple[dict[int, Fault], dict[int, BaseException]]:
+    async def _enqueue(self, entries: Sequence[Pending]) -> tuple[dict[int, Fault], dict[int, BaseException]]:
         """Publish to their queues, all together: a call of its own for each costs as much as all the rest.
 
         By index: what keeps an entry from there for ever, and what only went wrong now.
@@ -79,14 +76,12 @@ class Releaser:
         faults: dict[int, Fault] = {}
         ready: dict[int, Outgoing] = {}
         now = self._clock.wall()
-        for index, (entry, read) in enumerate(zip(entries, reads, strict=True)):
-            made = read if isinstance(read, Unreadable) else release(self._stream, read, now=now)
-            if entry.bury:
-                faults[index] = entry.fault or ("Killed", "killed")
-            elif isinstance(made, Unreadable):
-                faults[index] = made.error_class, made.error_message
+        for index, entry in enumerate(entries):
+            made = self._made(entry, now)
+            if isinstance(made, Outgoing):
+                ready[index] = made
             else:
-                ready[index] = _outgoing(made, read.jid)
+                faults[index] = made
         refused = await self._sender.publish_many(list(ready.values()), timeout=self._timeout) if ready else {}
         failed: dict[int, BaseException] = {}
         for place, error in refused.items():
@@ -97,9 +92,20 @@ class Releaser:
                 failed[index] = error
         return faults, failed
 
-    async def _bury(self, entry: Pending, read: Readable | Unreadable, fault: Fault) -> None:
+    def _made(self, entry: Pending, now: float) -> Outgoing | Fault:
+        """What is to be published, or why nothing can be."""
+        if entry.bury:
+            return entry.fault or ("Killed", "killed")
+        made = quick(self._stream, entry, now=now)
+        if made is not None:
+            return _outgoing(made, entry.jid)
+        read = read_pending(self._stream, entry)
+        slow = read if isinstance(read, Unreadable) else release(self._stream, read, now=now)
+        return (slow.error_class, slow.error_message) if isinstance(slow, Unreadable) else _outgoing(slow, read.jid)
+
+    async def _bury(self, entry: Pending, fault: Fault) -> None:
         record = burial(
-            read,
+            read_pending(self._stream, entry),
             jid=entry.jid,
             fault=fault,
             origin=f"{self._stream}/{entry.id}",
@@ -120,6 +126,6 @@ def _outgoing(made: Release, jid: str | None) -> Outgoing:
             message_id=jid if jid is not None and len(jid.encode()) <= LONGEST_ID else None,
             correlation_id=extra.get("correlation_id"),
             priority=made.priority,
-            headers=extra.get("headers") or {},
+            headers=extra.get("headers") or NO_HEADERS,
         ),
     )

@@ -14,6 +14,7 @@ from typing import Any
 from amqpjobs.model import names, values
 from amqpjobs.model.pending import Claim, Facts, Source, Store, Trim
 from amqpjobs.model.position import WHOLE, Position
+from amqpjobs.model.trail import Step
 
 MOST_SOURCES = 5000
 """A checkpoint names this many of those that appended last. An append of an older one, sent again after so many others
@@ -24,7 +25,7 @@ MOST_JUDGED = 5000
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`digest` is that of the message before `upto`: it tells this stream from another under its name."""
+    """`digest` is that of the message before `upto`, and `trail` leads there: they tell this stream from another."""
 
     stream: str
     low: int
@@ -35,9 +36,10 @@ class Checkpoint:
     judged: tuple[tuple[str, float], ...]
     ticks: tuple[tuple[str, int], ...]
     void: tuple[Position, ...]
+    trail: tuple[Step, ...] = ()
 
 
-def take(stream: str, store: Store, upto: int, digest: str) -> Checkpoint | None:
+def take(stream: str, store: Store, upto: int, digest: str, trail: tuple[Step, ...] = ()) -> Checkpoint | None:
     """The checkpoint at `upto`, the offset after the last one folded.
 
     None where there can be none: the incarnation is not sealed (rule 25), or the fold has not passed the `upto` that it
@@ -59,6 +61,7 @@ def take(stream: str, store: Store, upto: int, digest: str) -> Checkpoint | None
         judged=tuple(store.judged(MOST_JUDGED)),
         ticks=tuple(sorted(store.ticks().items())),
         void=tuple(store.voids()),
+        trail=trail,
     )
 
 
@@ -110,6 +113,7 @@ def write_checkpoint(checkpoint: Checkpoint, *, by: str, at: float) -> dict[str,
         "judged": checkpoint.judged,
         "ticks": checkpoint.ticks,
         "void": [[pos.offset] if pos.item == WHOLE else list(pos) for pos in checkpoint.void],
+        "trail": checkpoint.trail,
         "by": by,
         "at": at,
     }
@@ -146,6 +150,7 @@ def _read(value: Mapping[str, Any]) -> Checkpoint:
         judged=tuple((values.text(uuid), values.number(at)) for uuid, at in value["judged"]),
         ticks=tuple((values.text(name), values.whole(t)) for name, t in value["ticks"]),
         void=tuple(_position(*map(values.whole, each)) for each in value["void"]),
+        trail=tuple(Step(values.whole(offset), values.whole(crc)) for offset, crc in value.get("trail", ())),
     )
 
 

@@ -82,6 +82,10 @@ class Origin(Protocol):
         """Prepare the view, by way of `query`, and tell where to read from."""
         ...
 
+    async def same(self, connection: Connection, query: Callable[[Callable[[], Any]], Awaitable[Any]]) -> bool:
+        """Whether the stream is the one that the view read, where its last message alone does not tell otherwise."""
+        ...
+
     async def covers(self, connection: Connection, query: Callable[[Callable[[], Any]], Awaitable[Any]]) -> bool:
         """Whether `begin` would know all that a view knows which read everything: if so, the view is emptied."""
         ...
@@ -215,6 +219,8 @@ class Follower(Service):
     async def _resume(self, connection: Connection, position: tuple[int, bytes], resumed: Subscription) -> bool:
         """Bring the view in line with what became of the stream; False when reading must begin anew."""
         finding = await judge(connection, self.stream, position, resumed)
+        if finding is Finding.SAME and self._origin is not None:
+            finding = Finding.SAME if await self._origin.same(connection, self.query) else Finding.ANEW
         if finding is Finding.ANEW:
             log.warning("%s was made anew: its view begins again", self.stream)
             self._start = "first"

@@ -6,6 +6,7 @@ its folder); within the process the follower hands it to one thread at a time.
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 import time
@@ -17,6 +18,7 @@ from amqpjobs.model.checkpoint import Checkpoint, adopt, take
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
 from amqpjobs.model.pending import Facts, Pending
 from amqpjobs.model.protocol import Target
+from amqpjobs.model.trail import LENGTH, Step, continued, step
 from amqpjobs.model.words import Verdict
 from amqpjobs.streams.entry_table import LAYOUT
 from amqpjobs.streams.follow import Message
@@ -66,6 +68,7 @@ class DelayedView:
         self._path = folder / f"{stream}.db"
         self._keep_old = keep_old
         self._lists = lists
+        self._trail: tuple[Step, ...] = ()
         self._open()
 
     # The follower's side.
@@ -87,12 +90,25 @@ class DelayedView:
             self.store.flush()
             self.store.keep_meta("offset", messages[-1].offset)
             self.store.keep_meta("digest", messages[-1].digest)
+            trail = continued(self._trail, [step(each.offset, each.body) for each in messages[-LENGTH:]])
+            self._keep_trail(trail)
             self._db.execute("COMMIT")
         except BaseException:
             self._db.execute("ROLLBACK")
             self.store.rolled_back()
             self.span.rolled_back()
             raise
+        self._trail = trail
+
+    def trail(self) -> tuple[Step, ...]:
+        """What the log must hold for this view to be of it: its last messages that were folded or, until the `upto` of
+        the checkpoint that it began with is passed, those before that."""
+        return self._trail
+
+    def replaying(self) -> bool:
+        """Whether it began with a checkpoint and has not passed its `upto`."""
+        position = self.position()
+        return self.facts().upto > (0 if position is None else position[0] + 1)
 
     def expect(self, messages: int) -> None:
         """Load without indexes when far more is to come than is here: putting rows into them costs most of a load."""
@@ -129,7 +145,9 @@ class DelayedView:
         self._db.execute("BEGIN")
         adopt(checkpoint, self.store)
         self.store.flush()
+        self._keep_trail(checkpoint.trail)
         self._db.execute("COMMIT")
+        self._trail = checkpoint.trail
         if checkpoint.low < first:
             self._lost(first)
 
@@ -147,7 +165,7 @@ class DelayedView:
         position = self.position()
         if position is None:
             return None
-        found = take(self.stream, self.store, position[0] + 1, position[1].hex())
+        found = take(self.stream, self.store, position[0] + 1, position[1].hex(), self._trail)
         if found is not None:
             self.span.forget(found.low)
         return found
@@ -260,6 +278,12 @@ class DelayedView:
         self._set = DelayedSet(self.stream, self.store)
         self._index = SearchIndex(self._db) if self._lists else None
         self._listing = Listing(self.store, self.stream, self._index)
+
+        kept = json.loads(self.store.meta("trail") or "[]")
+        self._trail = tuple(Step(offset, crc) for offset, crc in kept)
+
+    def _keep_trail(self, trail: tuple[Step, ...]) -> None:
+        self.store.keep_meta("trail", json.dumps(trail))
 
     def _remove_files(self) -> None:
         for suffix in ("", "-wal", "-shm"):

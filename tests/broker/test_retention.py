@@ -296,6 +296,22 @@ async def test_of_a_stream_made_anew_the_old_checkpoints_are_not_taken(
         assert {entry.jid for entry in (await held(view, follower)).values()} == {"new"}
 
 
+async def test_a_stream_that_ends_with_the_very_message_that_was_read_last_may_be_another(
+    settings: Settings, link: Link, bench: Bench, tmp_path: Path
+) -> None:
+    """As where a broker lost the tail, and what was sent again landed at its place, after something else."""
+    folder, last = made(tmp_path / "view"), scheduled("last", time.time() + YEAR)
+    for before in ("lost", "another"):
+        await bench.put(names.SCHEDULED, scheduled(before, time.time() + YEAR))
+        await bench.put(names.SCHEDULED, last)
+        async with reader(link, folder) as (view, follower):
+            await follower.wait(lambda view=view: view.count() == 2 or None, timeout=PATIENCE)  # type: ignore[misc]
+            assert {entry.jid for entry in (await held(view, follower)).values()} == {before, "last"}
+        connection = await link.connection()
+        await connection.delete_queue(names.SCHEDULED)
+        await topology.ensure_stream(connection, settings, names.SCHEDULED)
+
+
 async def test_a_minute_old_is_too_old_where_a_minute_is_all_that_is_kept(
     settings: Settings, link: Link, bench: Bench, eventually: Eventually, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from amqpjobs.model import control, copies, names
 from amqpjobs.model.checkpoint import Checkpoint, furthest, read_checkpoint, take, write_checkpoint
+from amqpjobs.model.trail import agrees, step
 from tests.stateful.world import NOW, Reader, World
 
 
@@ -47,7 +48,7 @@ class KeptWorld(World):
         reader = self.candidates[index].reader
         if not 0 < reader.next <= len(self.log) or reader.next < self.first:
             return
-        found = take(names.SCHEDULED, reader.store, reader.next, digest(self.log[reader.next - 1]))
+        found = take(names.SCHEDULED, reader.store, reader.next, digest(self.log[reader.next - 1]), reader.trail)
         if found is not None:
             self.checkpoints.append(json.dumps(write_checkpoint(found, by="test", at=NOW)).encode())
 
@@ -65,7 +66,9 @@ class KeptWorld(World):
             return False
         if last < self.first:  # what could prove it is gone: the incarnation heard of last is believed
             return checkpoint.facts.epoch == latest
-        return digest(self.log[last]) == checkpoint.digest
+        begin = max(self.first, checkpoint.trail[0].offset)
+        there = [step(offset, self.log[offset]) for offset in range(begin, checkpoint.upto)]
+        return digest(self.log[last]) == checkpoint.digest and agrees(checkpoint.trail, there)
 
     def trim(self, which: int) -> None:
         """Retention takes what is below the `low` of a confirmed checkpoint."""
@@ -84,9 +87,10 @@ class KeptWorld(World):
         lost, self.log = self.log[-count:], self.log[:-count]
         self.excused |= {jid for body in lost for jid in _added(body)} - self._known()
         for index, who in enumerate(self.candidates):
-            if who.reader.next > len(self.log):
+            if who.reader.trail and who.reader.trail[-1].offset >= len(self.log):
                 pending = list(who.reader.store.entries().values())
-                who.old.append((who.reader.store.facts().epoch, pending, who.reader.store.ticks()))
+                if who.reader.next > len(self.log):  # else it only began with a checkpoint that reached beyond
+                    who.old.append((who.reader.store.facts().epoch, pending, who.reader.store.ticks()))
                 who.reader = self.cold()
             self.crash(index, cold=False)
 
@@ -143,7 +147,7 @@ class KeptWorld(World):
         assert self._again(cold) == self._again(warm), "a checkpoint is a function of the log alone"
 
     def _again(self, reader: Reader) -> Checkpoint | None:
-        return take(names.SCHEDULED, reader.store, reader.next, "") if reader.next else None
+        return take(names.SCHEDULED, reader.store, reader.next, "", reader.trail) if reader.next else None
 
 
 def _added(body: bytes) -> list[str]:

@@ -18,6 +18,7 @@ from amqpjobs.model.legacy import left_over
 from amqpjobs.model.memory import MemoryStore
 from amqpjobs.model.pending import Claim, Pending
 from amqpjobs.model.protocol import Command, How, Op, Target, Verdict
+from amqpjobs.model.trail import Step, continued, step
 
 NOW = 100.0
 LATER = 1e9
@@ -34,13 +35,16 @@ class Reader:
         self.store = MemoryStore()
         self.set = DelayedSet(names.SCHEDULED, self.store)
         self.next = first
+        self.trail: tuple[Step, ...] = ()
         if checkpoint is not None:
             adopt(checkpoint, self.store)
             self.next = max(first, checkpoint.low)
+            self.trail = checkpoint.trail
 
     def read(self, log: list[bytes], count: int = 1) -> None:
         for body in log[self.next : self.next + count]:
             self.set.fold(self.next, body)
+            self.trail = continued(self.trail, [step(self.next, body)])
             self.next += 1
 
     def due(self) -> list[Pending]:

@@ -18,6 +18,7 @@ from amqpjobs.model.memory import MemoryStore
 from amqpjobs.model.pending import Claim, Trim
 from amqpjobs.model.position import WHOLE, Position
 from amqpjobs.model.protocol import Again, Carry, Op, Verdict
+from amqpjobs.model.trail import LENGTH, Step, agrees, continued, step
 from tests.unit.test_delayed_rules import Log, dead, failed, scheduled
 
 
@@ -29,6 +30,7 @@ class Kept(Log):
         self.stream = stream
         self.first = first
         self.bodies: list[bytes] = []
+        self.trail: tuple[Step, ...] = ()
 
     def raw(self, body: bytes) -> int:
         self.bodies.append(body)
@@ -45,7 +47,8 @@ class Kept(Log):
 
     def checkpoint(self) -> Checkpoint:
         digest = hashlib.blake2b(self.bodies[-1], digest_size=16).hexdigest()
-        found = take(self.stream, self.store, self.offset, digest)
+        trail = continued(self.trail, [step(self.first + n, body) for n, body in enumerate(self.bodies)])
+        found = take(self.stream, self.store, self.offset, digest, trail)
         assert found is not None
         written = json.loads(json.dumps(write_checkpoint(found, by="host", at=1.0)))
         assert read_checkpoint(written) == found
@@ -55,6 +58,7 @@ class Kept(Log):
         """A reader of the same log with nothing but the checkpoint."""
         cold = Kept(self.stream, checkpoint.low)
         adopt(checkpoint, cold.store)
+        cold.trail = checkpoint.trail
         for body in self.bodies[checkpoint.low - self.first :]:
             cold.raw(body)
         return cold
@@ -414,3 +418,22 @@ def test_a_checkpoint_that_is_not_well_formed_is_none(log: Kept, change: dict[st
     written = json.loads(json.dumps(write_checkpoint(log.checkpoint(), by="h", at=1.0)))
     assert read_checkpoint(written) is not None
     assert read_checkpoint(written | change) is None
+
+
+def test_a_trail_tells_a_log_from_one_that_lost_its_tail_and_ends_alike() -> None:
+    bodies = [b"%d" % n for n in range(2 * LENGTH)]
+    log = [step(n, body) for n, body in enumerate(bodies)]
+    trail = continued((), log)
+    assert trail == tuple(log[-LENGTH:])
+    assert agrees(trail, log[-LENGTH:])
+    assert agrees(trail, log[-3:]), "retention took the rest"
+    assert agrees((), []), "a checkpoint of an earlier version"
+    another = [*log[-LENGTH:-2], step(log[-2].offset, b"another"), log[-1]]
+    for other in (another, log[-LENGTH:-1], [each for each in log[-LENGTH:] if each != log[-2]], []):
+        assert not agrees(trail, other)
+
+
+def test_a_trail_that_leads_further_than_was_read_stays_until_that_is_passed() -> None:
+    ahead = tuple(step(n, b"%d" % n) for n in range(3, 6))
+    assert continued(ahead, [step(n, b"other") for n in range(2, 6)]) == ahead
+    assert continued(ahead, [step(6, b"6")]) == (*ahead, step(6, b"6"))

@@ -150,6 +150,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._functions: dict[str, JobFunction[..., Any]] = {}
+        self.leased: set[str] = set()
+        """The names of those with `lease=True`."""
         self._schedules: dict[str, tuple[Schedule, JobFunction[..., Any]]] = {}
 
     def __len__(self) -> int:
@@ -176,21 +178,29 @@ class Registry:
     def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
     @overload
     def job(
-        self, /, *, name: str | None = None, **options: Unpack[JobOptions]
+        self, /, *, name: str | None = None, lease: bool = False, **options: Unpack[JobOptions]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
     def job(
-        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **options: Unpack[JobOptions]
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        lease: bool = False,
+        **options: Unpack[JobOptions],
     ) -> JobFunction[P, R] | Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Register a function, sync or async, under its own name or `name`: `@job` or `@job(name=…, queue=…, retry=…)`.
 
-        Raises ValueError when another function has the name, TypeError and ValueError for wrong options.
+        `lease=True`: its jobs are tracked, and may run for longer than the broker waits for acknowledgements
+        (docs/tracked.md). Raises ValueError when another function has the name, TypeError and ValueError for wrong
+        options.
         """
         if function is not None:
-            return self._register(function, name, options)
+            return self._register(function, name, options, lease=lease)
         if name is not None and (not isinstance(name, str) or not name):
             raise TypeError(f"@job: name is a non-empty string, not {name!r}")
         check_options(options)
-        return lambda function: self._register(function, name, options)
+        return lambda function: self._register(function, name, options, lease=lease)
 
     def recurring(
         self,
@@ -239,7 +249,9 @@ class Registry:
             raise ValueError(f"two recurring jobs are called {found.name!r}; give one of them another name=")
         self._schedules[found.name] = found, job
 
-    def _register(self, function: Callable[P, R], name: str | None, options: JobOptions) -> JobFunction[P, R]:
+    def _register(
+        self, function: Callable[P, R], name: str | None, options: JobOptions, *, lease: bool
+    ) -> JobFunction[P, R]:
         if not callable(function):
             raise TypeError(f"@job registers a function, not {function!r}; name it with @job(name=…)")
         if isinstance(function, JobFunction):
@@ -253,6 +265,7 @@ class Registry:
                 " give one of them another name with @job(name=…)"
             )
         self._functions[name] = registered
+        (self.leased.add if lease else self.leased.discard)(name)
         return registered
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from amqpjobs.clock import SystemClock
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Word
-from amqpjobs.model.tracked_commands import Act, Command, Dispatch, Report, Take, write_command
+from amqpjobs.model.tracked_commands import Act, Command, Dispatch, Report, Take
+from amqpjobs.model.tracked_wire import write_command
 from amqpjobs.streams.follow import Message
 from amqpjobs.streams.tracked_door import TrackedDoor
 from amqpjobs.streams.tracked_view import TrackedView

@@ -22,7 +22,7 @@ class State(enum.StrEnum):
     """It waits for the end of another job of its key."""
     RUNNING = "running"
     RETRYING = "retrying"
-    """It failed, timed out or was lost by its worker, and waits for its next try."""
+    """It failed, timed out, was lost by its worker or given back, and waits for its next try."""
     COMPLETED = "completed"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
@@ -46,6 +46,8 @@ class Event(enum.StrEnum):
     TIME_OUT = "time out"
     STALL = "stall"
     """Its worker vanished."""
+    GIVE_BACK = "give back"
+    """Its holder has not done it, and that counts as no try."""
     CANCEL = "cancel"
     WITHDRAW = "withdraw"
     """Cancelled, if it has not begun."""
@@ -98,6 +100,7 @@ def _table() -> Mapping[tuple[State, Event], tuple[Way, ...]]:
         ({s.RUNNING}, e.FAIL, (Way(w.RETRY_LEFT, s.RETRYING), Way(w.NO_RETRY_LEFT, s.FAILED))),
         ({s.RUNNING}, e.TIME_OUT, (Way(w.RETRY_LEFT, s.RETRYING), Way(w.NO_RETRY_LEFT, s.TIMED_OUT))),
         ({s.RUNNING}, e.STALL, (Way(w.STALL_LEFT, s.RETRYING), Way(w.NO_STALL_LEFT, s.FAILED))),
+        ({s.RUNNING}, e.GIVE_BACK, (Way(w.NOW, s.QUEUED), Way(w.LATER, s.RETRYING))),
         (WAITING | {s.RUNNING}, e.CANCEL, _to(s.CANCELLED)),
         (WAITING, e.WITHDRAW, _to(s.CANCELLED)),
         ({s.SCHEDULED, s.QUEUED}, e.CHANGE, (Way(w.NOW, s.QUEUED), Way(w.LATER, s.SCHEDULED))),

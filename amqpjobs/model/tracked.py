@@ -98,11 +98,22 @@ class Tracked:
     """Of a blocked job: what it replaces in the job that it waits for, if that is to run again."""
     data: bytes = NULL
     output: bytes = NULL
+    jid: str = ""
+    """What its producer calls it, where that came by AMQP."""
+    amqp: bool = False
+    """Whether it is offered to AMQP workers, by a message in the queue of its name."""
+    offered: int = -1
+    """The `place` that it was offered at: it is offered once for each time that it is queued."""
 
     @property
     def ended(self) -> bool:
         """Whether no worker takes it any more."""
         return self.state in ENDED
+
+    @property
+    def to_offer(self) -> bool:
+        """Whether AMQP workers are to be told of it."""
+        return self.amqp and self.state is State.QUEUED and self.offered != self.place
 
     @property
     def wake(self) -> float | None:

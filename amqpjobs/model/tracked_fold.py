@@ -8,6 +8,7 @@ of any number of servers that take at once, each gets another job.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from amqpjobs.model import protocol, reading, tracked_pages, values
@@ -15,9 +16,10 @@ from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.pending import Claim
 from amqpjobs.model.tracked import ITEM_BITS, Judged, Store, Verdict, Word
 from amqpjobs.model.tracked_acts import Acts
-from amqpjobs.model.tracked_commands import Command, read_command
+from amqpjobs.model.tracked_commands import Command
+from amqpjobs.model.tracked_wire import read_command
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 VERDICT_AGE = 86_400.0
@@ -55,6 +57,8 @@ class TrackedSet:
                 return None if command is None else self._judge(self._number(offset, piece.index), command)
             case "tick":
                 self._tick(self._number(offset, piece.index), value, source)
+            case "offered":
+                self._offered(value, source)
             case "epoch" | "term":
                 self._lead(value, source)
             case "page" if value.get("restore") is True and self._by_leader(source):
@@ -107,16 +111,31 @@ class TrackedSet:
         stand = self.store.stand()
         return stand.term is not None and source == stand.term.source and not stand.sealed
 
+    def _offered(self, value: Mapping[str, Any], source: str | None) -> None:
+        """The leader has told AMQP workers of these jobs, as they were queued then."""
+        try:
+            if not self._is_current(value, source):
+                return
+            for id_, place in value["jobs"]:
+                job = self.store.get(values.whole(id_))
+                if job is not None and job.to_offer and job.place == place:
+                    self.store.change(replace(job, offered=job.place))
+        except (KeyError, TypeError, ValueError):
+            return
+
+    def _is_current(self, value: Mapping[str, Any], source: str | None) -> bool:
+        stand = self.store.stand()
+        epoch, n = values.text(value["epoch"]), values.whole(value["n"])
+        return source is not None and epoch == stand.epoch and stand.term == Claim(n, source)
+
     def _tick(self, number: int | None, value: Mapping[str, Any], source: str | None) -> None:
         """The leader says that a job's time has come; whether it has is for the fold to say: a sign of life may have
         come first."""
-        stand = self.store.stand()
         try:
-            epoch, n = values.text(value["epoch"]), values.whole(value["n"])
+            current = self._is_current(value, source)
             id_, at = values.whole(value["job"]), values.number(value["at"])
         except (KeyError, TypeError, ValueError):
             return
         job = self.store.get(id_)
-        current = source is not None and epoch == stand.epoch and stand.term == Claim(n, source)
         if current and job is not None and number is not None:
             self._acts.tick(number, job, at)

@@ -50,6 +50,7 @@ def write_job(of: str, job: Tracked, lines: Sequence[tuple[float, str]], *, rest
     found: dict[str, Any] = {name: getattr(job, name) for name in (*_COUNTS, *_NUMBERS, *_TEXTS, "state", "outcome")}
     found |= {"policy": list(job.policy), "tags": list(job.tags), "lines": [list(line) for line in lines]}
     found |= {"flags": None if job.flags is None else list(job.flags)}
+    found |= {"jid": job.jid, "amqp": job.amqp, "offered": job.offered}
     payload = {"data": text.Verbatim(job.data), "output": text.Verbatim(job.output)}
     return _page(of, restore, {"job": found, **payload})
 
@@ -89,13 +90,14 @@ def begun(value: Mapping[str, Any]) -> tuple[str, int, Stand] | None:
 def _load_job(store: Store, value: Mapping[str, Any], raw: bytes) -> None:
     if store.get(values.whole(value["id"])) is not None:
         return
-    flags = value["flags"]
+    flags, offered = value["flags"], value.get("offered", -1)
     named: dict[str, Any] = {name: _any(value[name]) for name in _NUMBERS}
     named |= {name: int(value[name]) for name in _COUNTS} | {name: values.line(value[name]) for name in _TEXTS}
     job = Tracked(
         state=State(value["state"]), outcome=None if value["outcome"] is None else State(value["outcome"]),
         policy=_policy(value["policy"]), tags=tuple(map(values.line, value["tags"])),
         flags=None if flags is None else Flags(bool(flags[0]), RunAt(flags[1]), bool(flags[2]), bool(flags[3])),
+        jid=values.line(value.get("jid", "")), amqp=value.get("amqp") is True, offered=int(offered),
         data=text.member(raw, "data") or b"null", output=text.member(raw, "output") or b"null", **named,
     )  # fmt: skip
     lines = [(values.number(at), values.line(line)) for at, line in value["lines"]]

@@ -21,12 +21,15 @@ from amqpjobs.model import control, names, text, tracked_pages
 from amqpjobs.model.pending import Claim
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.reign import BATCH, FOLD_TIMEOUT, LONGEST_WAIT, Deposed
+from amqpjobs.scheduler.tracked_answers import Answers
+from amqpjobs.scheduler.tracked_offers import Offers
 from amqpjobs.service import Service
 from amqpjobs.settings import StreamLimits, age_seconds
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.link import Link
+from amqpjobs.streams.sender import Sender
 from amqpjobs.streams.tracked_pages import PagedStart, PageReader
 from amqpjobs.streams.tracked_view import TrackedView
 
@@ -56,10 +59,20 @@ class TrackedLeader(Service):
         self.follower = Follower(reading, self.view, names.EVENTS, clock=clock, origin=PagedStart(self.view))
         self.leading = False
         self.limits = limits
+        self._answers = Answers(link, f"answers of {names.EVENTS}")
+        self._sender = Sender(link, clock=clock)
+        self.offers = Offers(self._sender, clock, timeout=FOLD_TIMEOUT)
         self._link, self._election, self._clock, self._identity = link, election, clock, identity
 
     async def run(self) -> None:
         """Elected: lead. What ends by an error is tried again with a new term."""
+        self.follower.on_fold.append(self._answer)
+        try:
+            await self._lead_when_elected()
+        finally:
+            self.follower.on_fold.remove(self._answer)
+
+    async def _lead_when_elected(self) -> None:
         while True:
             await self._election.held.wait()
             reigning = asyncio.ensure_future(self._reign())
@@ -72,11 +85,23 @@ class TrackedLeader(Service):
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
 
+    async def start(self) -> None:
+        """Start; safe to repeat."""
+        await self._answers.start()
+        await super().start()
+
     async def close(self) -> None:
         """Stop for good; safe to repeat."""
         await self.stop()
+        await self._answers.stop()
+        await self._sender.close()
         await self.follower.stop()
         self.view.close()
+
+    def _answer(self) -> None:
+        """One process answers: the one that leads."""
+        if self.leading:
+            self._answers.put(self.view.asked)
 
     async def _reign(self) -> None:
         while True:
@@ -140,7 +165,7 @@ class TrackedReign:
 
     async def _step(self) -> bool:
         """Say what is due now; False when there is nothing to do."""
-        if await self._tick():
+        if await self._tick() or await self._offer():
             return True
         now = self._clock.wall()
         if await self._mine(lambda: self._pages_due(now)):
@@ -155,6 +180,14 @@ class TrackedReign:
             head = {"type": "tick", "epoch": self._epoch, "n": self._term.n, "at": now}
             await self._append([{**head, "job": job} for job in due])
         return bool(due)
+
+    async def _offer(self) -> bool:
+        """Tell AMQP workers of one batch of what is queued for them; False when there is none."""
+        jobs = await self._mine(lambda: self._view.store.to_offer(BATCH))
+        if jobs:
+            told = [[job.id, job.place] for job in await self._leader.offers.publish(jobs)]
+            await self._append([{"type": "offered", "epoch": self._epoch, "n": self._term.n, "jobs": told}])
+        return bool(jobs)
 
     def _pages_due(self, now: float) -> bool:
         """Before retention takes the log's head, and when the log is far longer than what is alive."""

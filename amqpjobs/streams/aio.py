@@ -15,18 +15,28 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import aiormq
-from aiormq.abc import AbstractChannel
+from aiormq.abc import AbstractChannel, DeliveredMessage
 from yarl import URL
 
 from amqpjobs.addresses import Address
 from amqpjobs.settings import Settings
 from amqpjobs.streams import hosts
-from amqpjobs.streams.aio_consumer import OFFSET_HEADER, AioConsumer
+from amqpjobs.streams.aio_consumer import OFFSET_HEADER, AioConsumer, from_driver
 from amqpjobs.streams.aio_publisher import CLOSE_SECONDS, AioPublisher, close_channel
 from amqpjobs.streams.errors import AccessRefused, BrokerError, NotFound
 from amqpjobs.streams.lifeline import Lifeline
 from amqpjobs.streams.limits import largest_message
-from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
+from amqpjobs.streams.port import (
+    REPLY_TO,
+    Connection,
+    Consumer,
+    FromTime,
+    Handler,
+    Publisher,
+    QueueState,
+    Scalar,
+    Start,
+)
 from amqpjobs.streams.translation import connect_failure, translated
 from amqpjobs.streams.transport import Transport
 
@@ -123,6 +133,17 @@ class AioConnection:
     async def publisher(self) -> Publisher:
         """Open a channel for publishing with confirms."""
         return AioPublisher(await self._open_channel(confirms=True), self.largest_message)
+
+    async def caller(self, handler: Handler) -> Publisher:
+        """Open a channel for publishing on which replies come."""
+        channel = await self._open_channel(confirms=True)
+
+        async def take(message: DeliveredMessage) -> None:
+            handler(from_driver(message))
+
+        async with self._life.guard():
+            await channel.basic_consume(REPLY_TO, take, no_ack=True)
+        return AioPublisher(channel, self.largest_message)
 
     async def consume(
         self, queue: str, handler: Handler, *, prefetch: int, exclusive: bool = False, priority: int | None = None

@@ -40,6 +40,7 @@ class Message(NamedTuple):
     offset: int
     body: bytes
     headers: Mapping[str, Scalar] = MappingProxyType({})
+    reply_to: str | None = None
 
     @property
     def digest(self) -> bytes:
@@ -264,7 +265,7 @@ class Follower(Service):
             self._announce()
 
     def _fold(self, messages: Sequence[Incoming]) -> None:
-        self.view.fold([Message(_offset(each), each.body, each.properties.headers) for each in messages])
+        self.view.fold([Message(_offset(m), m.body, m.properties.headers, m.properties.reply_to) for m in messages])
 
     async def _expect(self, goal: int | None, reached: int, subscription: Subscription) -> None:
         """Retention may have taken what lies between: it counts from the first message that came."""

@@ -69,6 +69,10 @@ Handler = Callable[[Incoming], None]
 """Called on the event loop, in order, for each message. It must be quick and must not raise."""
 
 
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""The broker puts the caller's own address in its place (direct reply-to)."""
+
+
 class Batch:
     """Messages to be published together, in this order, and what became of them.
 
@@ -201,6 +205,13 @@ class Connection(Protocol):
 
     async def publisher(self) -> Publisher:
         """Open a channel for publishing with confirms."""
+        ...
+
+    async def caller(self, handler: Handler) -> Publisher:
+        """Open a channel for publishing, on which what is sent to its messages' `reply_to` `REPLY_TO` comes back.
+
+        Replies are neither kept nor acknowledged: they are lost with the channel.
+        """
         ...
 
     async def consume(

@@ -12,7 +12,8 @@ from typing import TypeVar
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
 from amqpjobs.model.tracked import Judged, Policy, Tracked
-from amqpjobs.model.tracked_commands import Act, Command, write_command
+from amqpjobs.model.tracked_commands import Act, Command
+from amqpjobs.model.tracked_wire import write_command
 from amqpjobs.settings import Settings
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import ConfirmTimeout, ConnectionLost

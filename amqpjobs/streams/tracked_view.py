@@ -29,6 +29,8 @@ class TrackedView:
     def __init__(self, folder: Path, *, keep_old: bool = False) -> None:
         self.judged: list[Judged] = []
         """The verdicts of the messages that were folded last."""
+        self.asked: list[tuple[str, Judged]] = []
+        """Those of them that somebody waits for elsewhere, each with the address for the answer."""
         self.changed: set[int] = set()
         """The jobs that those messages changed."""
         self.renewals = 0
@@ -49,10 +51,14 @@ class TrackedView:
         if not messages:
             return
         judged: list[Judged] = []
+        asked: list[tuple[str, Judged]] = []
         self._db.execute("BEGIN")
         try:
             for message in messages:
-                judged += self._set.fold(message.offset, message.body)
+                found = self._set.fold(message.offset, message.body)
+                judged += found
+                if message.reply_to:
+                    asked += [(message.reply_to, each) for each in found]
                 self.span = 0 if b'"pages_end"' in message.body else self.span + len(message.body)
             self.store.flush()
             self.store.keep_meta("span", self.span)
@@ -64,7 +70,7 @@ class TrackedView:
             self.store.rolled_back()
             self.span = self.store.meta("span") or 0
             raise
-        self.judged, self.changed = judged, self.store.take_changed()
+        self.judged, self.asked, self.changed = judged, asked, self.store.take_changed()
 
     def expect(self, messages: int) -> None:
         """Nothing to prepare: each fold asks the indexes."""

@@ -13,7 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from amqpjobs.model import text
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import DEFAULT_POLICY, Flags, Judged, RunAt, Tracked, Word
-from amqpjobs.model.tracked_commands import Beat, Bump, Delete, Dispatch, Report, Take, Withdraw, policy_of
+from amqpjobs.model.tracked_commands import Beat, Bump, Delete, Dispatch, Report, Take, Withdraw
+from amqpjobs.model.tracked_settings import policy_of
 from amqpjobs.streams.tracked_door import TrackedDoor
 from amqpjobs.web.live import SIGN_OF_LIFE, Pulse, event
 from amqpjobs.web.problems import problem

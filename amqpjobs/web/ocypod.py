@@ -9,7 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpjobs.model.tracked import DEFAULT_POLICY, Judged, Tracked, Word
-from amqpjobs.model.tracked_commands import Beat, Delete, DropQueue, Report, SetQueue, Take, policy_of
+from amqpjobs.model.tracked_commands import Beat, Delete, DropQueue, Report, SetQueue, Take
+from amqpjobs.model.tracked_settings import policy_of
 from amqpjobs.web import ocypod_wire as wire
 from amqpjobs.web.ocypod_config import OcypodConfig
 from amqpjobs.web.problems import problem

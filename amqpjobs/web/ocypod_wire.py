@@ -9,8 +9,9 @@ from typing import Any
 from amqpjobs.model import names, text
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Policy, Tracked
-from amqpjobs.model.tracked_commands import MOST_TAGS, MOST_TEXT, SETTLES, Dispatch, Report, policy_of
+from amqpjobs.model.tracked_commands import MOST_TAGS, MOST_TEXT, SETTLES, Dispatch, Report
 from amqpjobs.model.tracked_durations import duration, seconds
+from amqpjobs.model.tracked_settings import policy_of
 from amqpjobs.web.tracked import spliced
 
 QUEUED, CANCELLED = "queued", "cancelled"

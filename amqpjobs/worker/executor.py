@@ -9,7 +9,7 @@ import inspect
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.errors import Fail, JobTimeout, Retry, Snooze, UnknownJobClass
@@ -19,6 +19,9 @@ from amqpjobs.model.outcomes import Failure
 from amqpjobs.worker.context import JobContext, enter
 from amqpjobs.worker.subscription import Delivery
 from amqpjobs.worker.threads import ThreadPool
+
+if TYPE_CHECKING:
+    from amqpjobs.worker.leases import Lease
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Run:
         "delivery",
         "interrupted",
         "job",
+        "lease",
         "passed",
         "started",
     )
@@ -56,6 +60,8 @@ class Run:
         self.job = job
         self.context = context
         self.delivery = delivery
+        self.lease: Lease | None = None
+        """Of a tracked job, once it was granted."""
         self.interrupted = False
         self.cancelled = False
         self.began = self.passed = 0.0

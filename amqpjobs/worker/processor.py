@@ -14,6 +14,7 @@ from amqpjobs.model.messages import Job, Unreadable
 from amqpjobs.worker.context import JobContext
 from amqpjobs.worker.executor import Ended, Executor, Run
 from amqpjobs.worker.fetch import Fetcher
+from amqpjobs.worker.leases import Leases
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.report import Reporter
@@ -36,6 +37,7 @@ class Processor:
         ledger: Ledger,
         reporter: Reporter,
         *,
+        leases: Leases,
         concurrency: int,
         clock: Clock,
     ) -> None:
@@ -44,6 +46,7 @@ class Processor:
         self._recorder = recorder
         self._ledger = ledger
         self._reporter = reporter
+        self._leases = leases
         self._concurrency = concurrency
         self._clock = clock
         self._open = False
@@ -56,6 +59,7 @@ class Processor:
         self._cancelled: Mapping[str, float] = {}
         fetcher.on_job = recorder.on_room = self.pump
         executor.on_ended = self._ended
+        leases.on_granted, leases.on_dropped = executor.start, self._dropped
 
     @property
     def runs(self) -> list[Run]:
@@ -135,7 +139,8 @@ class Processor:
         await asyncio.wait([ended], timeout=grace)
         ended.cancel()
         for run in left:
-            self._ledger.give_back(run.delivery)
+            if run.lease is None:
+                self._ledger.give_back(run.delivery)
         return len(left)
 
     async def _all_ended(self) -> None:
@@ -161,11 +166,19 @@ class Processor:
             self._recorder.record(delivery, self._reporter.expired(job, now))
         else:
             run = Run(job, _context(job, now), delivery)
-            if len(self._all) >= self._concurrency and not self._executor.may_wait(job):
+            tracked = job.track or job.key is not None or job.cls in self._leases.classes
+            if len(self._all) >= self._concurrency and (tracked or not self._executor.may_wait(job)):
                 self._held = delivery
                 return
             self._all.add(run)
-            self._executor.start(run)
+            (self._leases.ask if tracked else self._executor.start)(run)
+
+    def _dropped(self, run: Run) -> None:
+        """It is not for us to run."""
+        self._all.discard(run)
+        if not self._all:
+            self._idle.set()
+        self.pump()
 
     def _ended(self, runs: Sequence[tuple[Run, Ended]]) -> None:
         now = self._clock.wall()
@@ -182,6 +195,9 @@ class Processor:
         self.pump()
 
     def _record(self, run: Run, ended: Ended, now: float) -> None:
+        if run.lease is not None:
+            self._leases.ended(run, run.lease, ended)
+            return
         if ended.failure is None and ended.snooze is None and not run.cancelled:
             records = self._reporter.succeeded(run)
         else:

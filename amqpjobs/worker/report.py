@@ -26,6 +26,8 @@ _NOT_THE_JOBS = (
     PREFIX,
 )
 """Headers of one message's way, not of the job: the broker's, and those that say what a message of a stream is."""
+LEASE_LOST = "LeaseLost"
+"""The error class of a run that ended after its lease had."""
 NO_CLASS = "(unreadable)"
 """The class that a failure is counted under when the message told none."""
 
@@ -66,6 +68,17 @@ class Reporter:
         if outcome.stream is None or outcome.entry is None:
             return [metric]
         return [(outcome.stream, outcome.entry), metric]
+
+    def leased(self, run: Run, ended: Ended, *, lost: bool) -> list[Record]:
+        """The record of a run of a tracked job, whose life is told elsewhere; `lost`: its end came too late."""
+        if lost:
+            return [self._metric(run, LEASE_LOST, "failed")]
+        if ended.failure is None or run.cancelled:
+            status: Literal["success", "cancelled"] = "cancelled" if run.cancelled else "success"
+            return [] if ended.snooze is not None else [self._metric(run, None, status)]
+        name, message = ended.failure.error_class, ended.failure.error_message
+        log.warning("%s failed: %s: %.500s", run.job.cls, name, message, extra={"jid": run.job.jid})
+        return [self._metric(run, name, "failed")]
 
     def succeeded(self, run: Run) -> list[Record]:
         """The record of a run that ended well."""

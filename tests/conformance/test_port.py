@@ -20,7 +20,7 @@ from amqpjobs.streams.errors import (
     TooLarge,
     Unroutable,
 )
-from amqpjobs.streams.port import Connection, FromTime, Incoming, Outgoing, Properties, QueueState, Scalar
+from amqpjobs.streams.port import REPLY_TO, Connection, FromTime, Incoming, Outgoing, Properties, QueueState, Scalar
 from tests.broker.reading import read_all
 from tests.conformance.conftest import Connect
 from tests.conftest import Broker, Eventually
@@ -444,3 +444,24 @@ async def publish_until_lost(publish: Callable[[Outgoing], Awaitable[None]]) -> 
 
     results = await asyncio.gather(*(one() for _ in range(100)), return_exceptions=True)
     assert {type(each) for each in results} == {ConnectionLost}
+
+
+async def test_a_reply_comes_to_the_channel_that_asked(connection: Connection) -> None:
+    """By the broker's direct reply-to, through a stream as well; replies to nobody are dropped."""
+    await connection.declare_queue("asked", STREAM)
+    replies, asked = Inbox(), Inbox()
+    caller, answering = await connection.caller(replies), await connection.publisher()
+    reader = await connection.read("asked", asked, start="first")
+    await caller.publish(Outgoing(b"question", "", "asked", Properties(reply_to=REPLY_TO, correlation_id="c")))
+    (question,) = await asked.of(1)
+    to = question.properties.reply_to
+    assert to is not None
+    assert to.startswith(REPLY_TO + ".")
+    await answering.publish(Outgoing(b"x" * 200_000, "", to, Properties(correlation_id="c")), mandatory=False)
+    (reply,) = await replies.of(1)
+    assert (len(reply.body), reply.properties.correlation_id) == (200_000, "c")
+    with pytest.raises(Unroutable):
+        await caller.publish(Outgoing(b"returned", "", "no queue of this name"))
+    await reader.close()
+    await caller.close()
+    await answering.publish(Outgoing(b"late", "", to), mandatory=False)

@@ -24,9 +24,9 @@ from amqpjobs.model.tracked_commands import (
     SetQueue,
     Take,
     Withdraw,
-    write_command,
 )
 from amqpjobs.model.tracked_fold import TrackedSet
+from amqpjobs.model.tracked_wire import write_command
 from amqpjobs.streams.tracked_store import TrackedStore
 from tests.unit.tracked import Log
 

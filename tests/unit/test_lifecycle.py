@@ -16,7 +16,7 @@ EXPECTED = {
     "blocked": "cancel>cancelled withdraw>cancelled change>blocked unblock>queued,scheduled merge>replaced "
     "abandon>gone delete>gone",
     "running": "beat>running note>running complete>completed fail>retrying,failed time_out>retrying,timed_out "
-    "stall>retrying,failed cancel>cancelled delete>gone",
+    "stall>retrying,failed give_back>queued,retrying cancel>cancelled delete>gone",
     "retrying": "due>queued cancel>cancelled withdraw>cancelled change>queued,retrying abandon>failed,timed_out "
     "delete>gone",
     "completed": "delete>gone expire>gone",

@@ -23,9 +23,8 @@ from amqpjobs.model.tracked_commands import (
     SetQueue,
     Take,
     Withdraw,
-    read_command,
-    write_command,
 )
+from amqpjobs.model.tracked_wire import read_command, write_command
 from tests.unit.tracked import NOW, Log
 
 

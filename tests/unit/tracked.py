@@ -9,8 +9,9 @@ from typing import Any
 
 from amqpjobs.model import control, text
 from amqpjobs.model.tracked import Judged, Policy, Tracked, Verdict, Word
-from amqpjobs.model.tracked_commands import Act, Command, Dispatch, SetQueue, Take, write_command
+from amqpjobs.model.tracked_commands import Act, Command, Dispatch, SetQueue, Take
 from amqpjobs.model.tracked_fold import TrackedSet
+from amqpjobs.model.tracked_wire import write_command
 from amqpjobs.streams.tracked_store import TrackedStore
 
 NOW = 1_800_000_000.0

@@ -16,6 +16,7 @@ from amqpjobs.addresses import Address
 from amqpjobs.settings import Settings
 from amqpjobs.streams import hosts
 from amqpjobs.streams.errors import AccessRefused, BrokerError, BrokerUnavailable, ConnectionLost, NotFound, Refused
+from amqpjobs.streams.lean.caller import LeanCaller
 from amqpjobs.streams.lean.channel import CLOSE_SECONDS, BaseChannel, closing_error, unmarshal
 from amqpjobs.streams.lean.consumer import LeanConsumer
 from amqpjobs.streams.lean.handshake import Agreed, Handshake
@@ -133,6 +134,14 @@ class LeanConnection:
         """Open a channel for publishing with confirms."""
         channel = LeanPublisher(
             self._socket, self._number(), largest=self.largest_message, frame_max=self._agreed.frame_max
+        )  # fmt: skip
+        await _opened(channel)
+        return channel
+
+    async def caller(self, handler: Handler) -> Publisher:
+        """Open a channel for publishing on which replies come."""
+        channel = LeanCaller(
+            self._socket, self._number(), handler, largest=self.largest_message, frame_max=self._agreed.frame_max
         )  # fmt: skip
         await _opened(channel)
         return channel

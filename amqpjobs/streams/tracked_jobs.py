@@ -1,0 +1,158 @@
+"""Tracked jobs in their tables: what the fold changes, and what it asks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from amqpjobs.model.lifecycle import WAITING, State
+from amqpjobs.model.tracked import Tracked
+from amqpjobs.streams.tracked_known import KnownTables
+from amqpjobs.streams.tracked_rows import CODES, SELECT, job_of, row_of
+
+MOST_LINES = 1000
+"""Lines of a job's log that are kept: the first ones."""
+CACHED = 4096
+"""Jobs that were used lately and stay in memory."""
+CACHED_BYTES = 4096
+"""Jobs with more data than this stay on disk: memory is bounded."""
+
+_QUEUED, _RUNNING = CODES[State.QUEUED], CODES[State.RUNNING]
+_LIVE = ",".join(str(CODES[state]) for state in sorted(WAITING | {State.RUNNING}))
+
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS jobs (
+  id INTEGER PRIMARY KEY, queue TEXT NOT NULL, type TEXT NOT NULL, key TEXT NOT NULL, state INTEGER NOT NULL,
+  priority INTEGER NOT NULL, place INTEGER NOT NULL, wake REAL, worker TEXT NOT NULL, offer INTEGER,
+  rest TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS jobs_queued ON jobs (queue, priority, place) WHERE state={_QUEUED};
+CREATE INDEX IF NOT EXISTS jobs_queued_type ON jobs (type, priority, place) WHERE state={_QUEUED} AND type<>'';
+CREATE INDEX IF NOT EXISTS jobs_offer ON jobs (place) WHERE offer=1;
+CREATE INDEX IF NOT EXISTS jobs_wake ON jobs (wake) WHERE wake IS NOT NULL;
+CREATE INDEX IF NOT EXISTS jobs_key ON jobs (queue, key) WHERE key<>'' AND state IN ({_LIVE});
+CREATE INDEX IF NOT EXISTS jobs_worker ON jobs (worker) WHERE worker<>'' AND state={_RUNNING};
+CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, priority, id);
+CREATE INDEX IF NOT EXISTS jobs_type ON jobs (type, state, priority, id) WHERE type<>'';
+CREATE TABLE IF NOT EXISTS payloads (id INTEGER PRIMARY KEY, data BLOB NOT NULL, output BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS tags (tag TEXT, id INTEGER, PRIMARY KEY (tag, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS types (type TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lines (id INTEGER, n INTEGER, at REAL NOT NULL, line TEXT NOT NULL, PRIMARY KEY (id, n))
+ WITHOUT ROWID;
+"""
+
+
+class JobTables(KnownTables):
+    """`model.tracked.Store` on a connection; the caller opens and commits the transactions.
+
+    Jobs that were used lately stay in memory as they are on disk: most are taken, reported on and ended within seconds.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__(db)
+        db.executescript(SCHEMA)
+
+    def rolled_back(self) -> None:
+        """Forget what was cached of a transaction that did not commit."""
+        super().rolled_back()
+        self._jobs: OrderedDict[int, Tracked] = OrderedDict()
+        self._types: set[str] = set()
+        self._changed: set[int] = set()
+
+    def take_changed(self) -> set[int]:
+        """The jobs that were added, changed or removed since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def get(self, id_: int) -> Tracked | None:
+        """A job by its number."""
+        return self._jobs.get(id_) or self._one("WHERE jobs.id=?", id_)
+
+    def add(self, job: Tracked) -> None:
+        """A new job."""
+        self.db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (job.id, *row_of(job)))
+        self.db.execute("INSERT INTO payloads VALUES (?, ?, ?)", (job.id, job.data, job.output))
+        if job.tags:
+            self.db.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", [(tag, job.id) for tag in job.tags])
+        if job.type not in self._types:
+            self.db.execute("INSERT OR IGNORE INTO types VALUES (?)", (job.type,))
+            self._types.add(job.type)
+        self._cache(job)
+        self._changed.add(job.id)
+
+    def change(self, job: Tracked) -> None:
+        """A job is not as it was."""
+        old = self.get(job.id)
+        assert old is not None, "what is changed is there"
+        self.db.execute(
+            "UPDATE jobs SET queue=?, type=?, key=?, state=?, priority=?, place=?, wake=?, worker=?, offer=?, rest=?"
+            " WHERE id=?",
+            (*row_of(job), job.id),
+        )
+        if (old.data, old.output) != (job.data, job.output):
+            self.db.execute("UPDATE payloads SET data=?, output=? WHERE id=?", (job.data, job.output, job.id))
+        self._cache(job)
+        self._changed.add(job.id)
+
+    def remove(self, job: Tracked) -> None:
+        """Forget a job and all of it."""
+        for table in ("jobs", "payloads", "lines"):
+            self.db.execute(f"DELETE FROM {table} WHERE id=?", (job.id,))  # noqa: S608 (constants only)
+        self.db.executemany("DELETE FROM tags WHERE tag=? AND id=?", [(tag, job.id) for tag in job.tags])
+        self._jobs.pop(job.id, None)
+        self._changed.add(job.id)
+
+    def next_queued(self, queue: str | None, type_: str | None) -> Tracked | None:
+        """The queued job that is next, of a queue, of a type, or of both."""
+        given = [(name, value) for name, value in (("queue", queue), ("type", type_)) if value is not None]
+        where = " AND ".join(f"{name}=?" for name, _ in given) + (" AND type<>''" if type_ else "")
+        found = f"SELECT id FROM jobs WHERE state={_QUEUED} AND {where} ORDER BY priority, place LIMIT 1"  # noqa: S608
+        row = self.db.execute(found, [value for _, value in given]).fetchone()
+        return None if row is None else self.get(row[0])
+
+    def of_key(self, queue: str, key: str) -> list[Tracked]:
+        """The jobs of a key that wait or run: at most one of each."""
+        where = f"SELECT id FROM jobs WHERE queue=? AND key=? AND key<>'' AND state IN ({_LIVE})"  # noqa: S608
+        return self._these(self.db.execute(where, (queue, key)))
+
+    def running_by(self, worker: str, queue: str | None) -> list[Tracked]:
+        """What a worker runs (of one queue)."""
+        where = f"SELECT id FROM jobs WHERE worker=? AND worker<>'' AND state={_RUNNING} ORDER BY id"  # noqa: S608
+        found = self._these(self.db.execute(where, (worker,)))
+        return [job for job in found if queue is None or job.queue == queue]
+
+    def waiting_in(self, queue: str) -> list[Tracked]:
+        """All that waits in a queue."""
+        codes = ",".join(str(CODES[state]) for state in sorted(WAITING))
+        where = f"SELECT id FROM jobs WHERE state IN ({codes}) AND queue=? ORDER BY id"  # noqa: S608
+        return self._these(self.db.execute(where, (queue,)))
+
+    def add_line(self, id_: int, at: float, line: str) -> bool:
+        """One more line of a job's log; False when it has as many as it may."""
+        last = self.db.execute("SELECT max(n) FROM lines WHERE id=?", (id_,)).fetchone()[0] or 0
+        if last >= MOST_LINES:
+            return False
+        self.db.execute("INSERT INTO lines VALUES (?, ?, ?, ?)", (id_, last + 1, at, line))
+        return True
+
+    def _these(self, ids: Iterable[tuple[int]]) -> list[Tracked]:
+        return [job for (id_,) in list(ids) if (job := self.get(id_)) is not None]
+
+    def _one(self, where: str, *values: Any) -> Tracked | None:
+        row = self.db.execute(SELECT + where, values).fetchone()
+        if row is None:
+            return None
+        job = job_of(row)
+        self._cache(job)
+        return job
+
+    def _cache(self, job: Tracked) -> None:
+        if len(job.data) + len(job.output) > CACHED_BYTES:
+            self._jobs.pop(job.id, None)
+            return
+        self._jobs[job.id] = job
+        self._jobs.move_to_end(job.id)
+        if len(self._jobs) > CACHED:
+            self._jobs.popitem(last=False)

@@ -1,0 +1,135 @@
+"""What the fold of `job_events` knows beside the jobs: the stream itself, its appenders, verdicts, and queues."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+import orjson
+
+from amqpjobs.model.pending import Claim
+from amqpjobs.model.tracked import Policy, Stand, Verdict, Word
+from amqpjobs.streams.tracked_rows import policy_from, sparse
+
+SOURCES = 10_000
+"""How many appenders' last numbers are kept in memory."""
+
+CARRIED = 5000
+"""Appenders' numbers and verdicts that pages carry: those of the last seconds, in which a repeat may still come."""
+
+WORDS = list(Word)
+_WORDS = {word: code for code, word in enumerate(WORDS)}
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS seqs (source TEXT PRIMARY KEY, seq INTEGER NOT NULL, offset INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS verdicts (uuid TEXT PRIMARY KEY, word INTEGER NOT NULL, job INTEGER, at INTEGER NOT NULL)
+ WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, policy TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class KnownTables:
+    """A part of `model.tracked.Store`; rows of many are written at once, by `flush`, before the transaction ends."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        db.executescript(SCHEMA)
+        self.db = db
+        self.rolled_back()
+
+    def rolled_back(self) -> None:
+        """Forget what was cached of a transaction that did not commit."""
+        self._stand: Stand | None = None
+        self._seqs: dict[str, int] = {}
+        self._new_seqs: dict[str, int] = {}
+        self._verdicts: dict[str, tuple[Verdict, float]] = {}
+        self._queues: dict[str, Policy | None] = {}
+
+    def flush(self) -> None:
+        """Write what is kept in memory until the transaction's end: what many rows of one kind cost by themselves."""
+        rows = [(uuid, _WORDS[v.word], v.job, int(at)) for uuid, (v, at) in self._verdicts.items()]
+        self.db.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)", rows)
+        seqs = [(source, self._seqs[source], offset) for source, offset in self._new_seqs.items()]
+        self.db.executemany("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", seqs)
+        self._verdicts.clear()
+        self._new_seqs.clear()
+        if len(self._seqs) > SOURCES:
+            self._seqs.clear()
+
+    def meta(self, name: str) -> Any:
+        """One remembered value, or None."""
+        row = self.db.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def keep_meta(self, name: str, value: Any) -> None:
+        """Remember one value."""
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def stand(self) -> Stand:
+        """Epoch, term and the log's time."""
+        if self._stand is None:
+            kept = self.meta("stand")
+            stand = Stand(*json.loads(kept)) if kept else Stand()
+            self._stand = stand if stand.term is None else stand._replace(term=Claim(*stand.term))
+        return self._stand
+
+    def keep_stand(self, stand: Stand) -> None:
+        """Replace them."""
+        self.keep_meta("stand", json.dumps(stand))
+        self._stand = stand
+
+    def last_seq(self, source: str) -> int:
+        """The greatest sequence number folded from `source`; 0 for none."""
+        if source not in self._seqs:
+            row = self.db.execute("SELECT seq FROM seqs WHERE source=?", (source,)).fetchone()
+            self._seqs[source] = 0 if row is None else row[0]
+        return self._seqs[source]
+
+    def keep_seq(self, source: str, seq: int, offset: int) -> None:
+        """Remember it."""
+        self._seqs[source] = seq
+        self._new_seqs[source] = offset
+
+    def verdict(self, uuid: str) -> Verdict | None:
+        """What was said of a command."""
+        if uuid in self._verdicts:
+            return self._verdicts[uuid][0]
+        row = self.db.execute("SELECT word, job FROM verdicts WHERE uuid=?", (uuid,)).fetchone()
+        return None if row is None else Verdict(WORDS[row[0]], row[1])
+
+    def keep_verdict(self, uuid: str, verdict: Verdict, at: float) -> None:
+        """Remember it."""
+        self._verdicts[uuid] = verdict, at
+
+    def forget_verdicts(self, before: float) -> None:
+        """Drop those of commands whose `at` is earlier. It reads them all: the caller asks rarely."""
+        self.flush()
+        self.db.execute("DELETE FROM verdicts WHERE at<?", (before,))
+
+    def queue(self, name: str) -> Policy | None:
+        """The settings of a queue; None when there is none."""
+        if name not in self._queues:
+            row = self.db.execute("SELECT policy FROM queues WHERE name=?", (name,)).fetchone()
+            self._queues[name] = None if row is None else policy_from(orjson.loads(row[0]))
+        return self._queues[name]
+
+    def keep_queue(self, name: str, policy: Policy) -> None:
+        """Create or replace them."""
+        self.db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?)", (name, json.dumps(sparse(policy))))
+        self._queues[name] = policy
+
+    def drop_queue(self, name: str) -> None:
+        """Forget them."""
+        self.db.execute("DELETE FROM queues WHERE name=?", (name,))
+        self._queues[name] = None
+
+    def queues(self) -> list[str]:
+        """All names, sorted."""
+        return [row[0] for row in self.db.execute("SELECT name FROM queues ORDER BY name")]
+
+    def known(self) -> tuple[list[tuple[str, int]], list[tuple[str, Verdict, float]]]:
+        """The appenders that were heard of last, and the latest verdicts, as many as pages carry."""
+        sources = self.db.execute("SELECT source, seq FROM seqs ORDER BY offset DESC LIMIT ?", (CARRIED,)).fetchall()
+        rows = self.db.execute("SELECT uuid, word, job, at FROM verdicts ORDER BY at DESC LIMIT ?", (CARRIED,))
+        return sources, [(uuid, Verdict(WORDS[word], job), at) for uuid, word, job, at in rows]

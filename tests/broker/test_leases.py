@@ -1,0 +1,321 @@
+"""Tracked jobs in AMQP workers: granted before they run, held under a lease, each ended by its holder alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from amqpjobs import Fail, Snooze, current
+from amqpjobs.clock import SystemClock
+from amqpjobs.jobs import Registry
+from amqpjobs.model import names, tracked_ticket
+from amqpjobs.model.lifecycle import State
+from amqpjobs.model.tracked import Policy, Tracked, Word
+from amqpjobs.model.tracked_commands import Dispatch, Report, SetQueue, Take
+from amqpjobs.model.tracked_verdicts import read_verdict
+from amqpjobs.scheduler.app import Scheduler
+from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import REPLY_TO, Incoming, Outgoing, Properties
+from amqpjobs.streams.sender import Sender
+from amqpjobs.streams.tracked_door import TrackedDoor
+from tests.broker.conftest import Watches, Workers
+from tests.broker.test_tracked import door as door  # noqa: PLC0414 (a fixture)
+from tests.broker.test_tracked import scheduler as scheduler  # noqa: PLC0414 (a fixture)
+from tests.patience import PATIENCE
+
+Eventually = Callable[..., Awaitable[Any]]
+Publish = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+async def publish(link: Link) -> AsyncIterator[Publish]:
+    """Publishes a job as a foreign client would."""
+    sender = Sender(link, clock=SystemClock())
+
+    async def send(cls: str, *args: Any, jid: str, **members: Any) -> None:
+        job = {"jid": jid, "class": cls, "args": args, "queue": "default", **members}
+        await sender.publish(Outgoing(json.dumps(job).encode(), names.JOBS_EXCHANGE, "default"), timeout=PATIENCE)
+
+    yield send
+    await sender.close()
+
+
+@pytest.fixture
+def jobs() -> Registry:
+    return Registry()
+
+
+async def life(door: TrackedDoor, jid: str, *states: State) -> Tracked:
+    """The tracked job of a producer's id, once it is in one of these states."""
+
+    def look() -> Tracked | None:
+        found = next((job for job in door.view.store.all_after(-1, 1000) if job.jid == jid), None)
+        return found if found is not None and found.state in states else None
+
+    return await door.follower.wait(look, timeout=PATIENCE)
+
+
+async def test_a_tracked_job_runs_when_it_is_granted_and_its_life_is_told(
+    jobs: Registry, publish: Publish, workers: Workers, watch: Watches, door: TrackedDoor, scheduler: Scheduler
+) -> None:
+    ran: list[Any] = []
+
+    @jobs.job
+    async def asynchronous(*args: Any) -> None:
+        ran.append((current().jid, args))
+
+    @jobs.job
+    def plain(**kwargs: Any) -> None:
+        ran.append((current().jid, kwargs))
+
+    metrics = await watch(names.METRICS)
+    await publish("asynchronous", 1, 1.5, jid="one", track=True, tags=["t"])
+    await publish("plain", jid="two", track=True)
+    worker = await workers(jobs)
+    for jid in ("one", "two"):
+        done = await life(door, jid, State.COMPLETED)
+        assert (done.queue, done.attempt, done.worker) == ("default", 1, worker.identity.name)
+    assert sorted(ran) == [("one", (1, 1.5)), ("two", {})]
+    found = await metrics.until(2)
+    assert {(each["jid"], each["status"]) for each in found} == {("one", "success"), ("two", "success")}
+    assert await workers.left() == 0
+
+
+async def test_a_copy_of_a_job_that_was_granted_is_dropped(
+    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler
+) -> None:
+    ran: list[str] = []
+    free = asyncio.Event()
+
+    @jobs.job
+    async def slow(n: int) -> None:
+        ran.append(current().jid)
+        await free.wait()
+
+    await workers(jobs)
+    await publish("slow", 1, jid="one", track=True)
+    await life(door, "one", State.RUNNING)
+    await publish("slow", 1, jid="one", track=True)
+    await publish("slow", 2, jid="last", track=True)
+    await life(door, "last", State.RUNNING)
+    free.set()
+    for jid in ("one", "last"):
+        await life(door, jid, State.COMPLETED)
+    await publish("slow", 1, jid="one", track=True)
+    await publish("slow", 3, jid="after", track=True)
+    await life(door, "after", State.COMPLETED)
+    assert sorted(ran) == ["after", "last", "one"]
+    assert await workers.left() == 0
+
+
+async def test_a_failure_is_retried_by_its_own_rules_and_ends_failed(
+    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler
+) -> None:
+    tries: list[tuple[str, int, int]] = []
+
+    @jobs.job
+    async def breaks(kind: str) -> None:
+        tries.append((kind, current().attempt, current().retries_left))
+        if kind == "final":
+            raise Fail("enough")
+        if kind == "snoozed" and len([1 for each, *_ in tries if each == kind]) == 1:
+            raise Snooze(0.1)
+        if kind == "again":
+            raise ValueError("no")
+
+    await workers(jobs)
+    await publish("breaks", "again", jid="a", track=True, retry=2, retry_delays=[0])
+    await publish("breaks", "final", jid="f", track=True, retry=2)
+    await publish("breaks", "snoozed", jid="s", track=True, retry=2)
+    again, final = await life(door, "a", State.FAILED), await life(door, "f", State.FAILED)
+    assert (await life(door, "s", State.COMPLETED)).retried == 0
+    assert sorted(tries) == [
+        ("again", 1, 2), ("again", 2, 1), ("again", 3, 0), ("final", 1, 2), ("snoozed", 1, 2), ("snoozed", 1, 2),
+    ]  # fmt: skip
+    assert (again.error, again.retried, final.error) == ("ValueError: no", 2, "Fail: enough")
+    lines = await door.query(lambda: [line for _, _, line in door.view.store.lines(again.id)])
+    assert "ValueError: no" in lines
+
+
+async def test_a_key_runs_once_at_a_time_and_the_waiting_one_follows(
+    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler, eventually: Eventually
+) -> None:
+    running, most, seen = 0, 0, []
+    free = asyncio.Event()
+
+    @jobs.job
+    async def single(n: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        seen.append(n)
+        await free.wait()
+        running -= 1
+
+    await workers(jobs)
+    await publish("single", 1, jid="first", key="k")
+    await life(door, "first", State.RUNNING)
+    for n in (2, 3, 4):
+        await publish("single", n, jid=f"then {n}", key="k")
+    blocked = await life(door, "then 2", State.BLOCKED)
+    await eventually(lambda: door.query(lambda: door.view.store.get(blocked.id).data == b"[4]"))  # type: ignore[union-attr]
+    free.set()
+    await life(door, "then 2", State.COMPLETED)
+    assert (seen, most) == ([1, 4], 1)
+
+
+async def test_a_lease_handler_outlives_its_message_and_a_stopped_worker_gives_its_job_back(
+    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler, eventually: Eventually
+) -> None:
+    """The message is acknowledged when the job is granted, so the broker's timeout never ends it."""
+    free = asyncio.Event()
+
+    @jobs.job(lease=True)
+    async def long() -> None:
+        await free.wait()
+
+    worker = await workers(jobs)
+    await publish("long", jid="l", retry=0)
+    first = await life(door, "l", State.RUNNING)
+    await eventually(lambda: len(worker._processor._ledger) == 0)  # acknowledged
+    await workers.stop()
+    given_back = await life(door, "l", State.QUEUED)
+    assert (given_back.retried, given_back.stalled) == (0, 0)
+    free.set()
+    await workers(jobs)
+    done = await life(door, "l", State.COMPLETED)
+    assert (done.id, done.attempt) == (first.id, 2)
+
+
+async def test_a_lease_is_renewed_while_the_job_runs(
+    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch, eventually: Eventually,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(tracked_ticket, "LEASE", 2.0)
+    free = asyncio.Event()
+
+    @jobs.job(lease=True)
+    async def long() -> None:
+        await free.wait()
+
+    await workers(jobs)
+    await publish("long", jid="l")
+    job = await life(door, "l", State.RUNNING)
+    started = job.started_at or 0.0
+
+    def beaten() -> bool:
+        now = door.view.store.get(job.id)
+        return now is not None and now.beat_at is not None and now.beat_at > started + 2.5
+
+    await eventually(lambda: door.query(beaten))
+    free.set()
+    done = await life(door, "l", State.COMPLETED)
+    assert (done.stalled, done.attempt) == (0, 1)
+
+
+async def test_api_01_the_late_word_of_a_former_holder_is_refused_and_its_worker_lives(
+    jobs: Registry, publish: Publish, workers: Workers, watch: Watches, door: TrackedDoor, scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A holds a job and falls silent; B gets it; A ends it late: that changes nothing, and A takes the next job."""
+    monkeypatch.setattr(tracked_ticket, "LEASE", 1.0)
+    free = asyncio.Event()
+    ran: list[str] = []
+
+    @jobs.job(lease=True)
+    async def held(who: str) -> None:
+        ran.append(who)
+        try:
+            await free.wait()
+        except asyncio.CancelledError:
+            await free.wait()  # it does not listen, and ends it all the same
+
+    metrics = await watch(names.METRICS)
+    worker = await workers(jobs)
+    silent = asyncio.Event()
+
+    async def nothing(*_: Any) -> None:
+        silent.set()
+
+    monkeypatch.setattr(worker._leases, "_beat", nothing)
+    await publish("held", "A", jid="l")
+    first = await life(door, "l", State.RUNNING)
+    await worker.quiet()
+    lost = await life(door, "l", State.QUEUED)
+    assert (lost.stalled, lost.token) == (1, first.token)
+    judged = await door.ask(Take(job=first.id, worker="B"), patience=PATIENCE)
+    assert judged.verdict.word is Word.DONE
+    free.set()
+    (metric,) = await metrics.until(1)
+    assert (metric["status"], metric["error_class"]) == ("failed", "LeaseLost")
+    now = await door.job(first.id)
+    assert now is not None
+    assert (now.state, now.worker, now.token) == (State.RUNNING, "B", judged.uuid)
+    assert silent.is_set()
+    assert ran == ["A"]
+    done = await door.ask(Report(first.id, judged.uuid, State.COMPLETED), patience=PATIENCE)
+    assert done.verdict.word is Word.DONE
+
+
+async def test_what_is_dispatched_by_a_command_is_offered_to_amqp_workers_in_priority_order(
+    jobs: Registry, workers: Workers, door: TrackedDoor, scheduler: Scheduler, eventually: Eventually
+) -> None:
+    ran: list[Any] = []
+
+    @jobs.job
+    async def noted(*args: Any) -> None:
+        ran.append(list(args))
+
+    for n, priority in enumerate((10, 0, -5, -10, -15, -7)):
+        act = Dispatch("default", b"[%d]" % n, type="noted", priority=priority, amqp=True)
+        assert (await door.ask(act, patience=PATIENCE)).verdict.word is Word.CREATED
+    await door.ask(Dispatch("default", b'"word"', type="noted", priority=11, amqp=True), patience=PATIENCE)
+    await door.follower.wait(lambda: door.view.store.to_offer(1) == [] or None, timeout=PATIENCE)
+    await workers(jobs, concurrency=1, prefetch=1)
+    await eventually(lambda: len(ran) == 7)
+    assert ran == [[4], [3], [5], [2], [1], [0], ["word"]]
+    assert await workers.left() == 0
+
+
+async def test_a_taken_job_s_offer_is_stale(
+    jobs: Registry, workers: Workers, door: TrackedDoor, scheduler: Scheduler
+) -> None:
+    ran: list[int] = []
+
+    @jobs.job
+    async def noted(n: int) -> None:
+        ran.append(n)
+
+    for n in range(2):
+        await door.ask(Dispatch("default", b"[%d]" % n, type="noted", amqp=True), patience=PATIENCE)
+    await door.follower.wait(lambda: door.view.store.to_offer(1) == [] or None, timeout=PATIENCE)
+    taken = (await door.ask(Take("default"), patience=PATIENCE)).job
+    assert taken is not None
+    await workers(jobs)
+    await door.follower.wait(lambda: ran or None, timeout=PATIENCE)
+    assert await workers.left() == 0
+    assert ran == [1]
+    now = await door.job(taken.id)
+    assert now is not None
+    assert now.state is State.RUNNING
+
+
+async def test_a_foreign_program_is_told_the_verdict(link: Link, door: TrackedDoor, scheduler: Scheduler) -> None:
+    replies: asyncio.Queue[Incoming] = asyncio.Queue()
+    await door.ask(SetQueue("q", Policy()), patience=PATIENCE)
+    caller = await (await link.connection()).caller(replies.put_nowait)
+    for uuid, op, more in (("1", "dispatch", {"data": [1]}), ("2", "take", {}), ("3", "take", {})):
+        entry = {"type": "command", "uuid": uuid, "at": SystemClock().wall(), "op": op, "queue": "q", **more}
+        await caller.publish(Outgoing(json.dumps(entry).encode(), "", names.EVENTS, Properties(reply_to=REPLY_TO)))
+    async with asyncio.timeout(PATIENCE):
+        answers = [read_verdict((await replies.get()).body) for _ in range(3)]
+    assert [(each.uuid, each.word) for each in answers if each] == [
+        ("1", Word.CREATED), ("2", Word.DONE), ("3", Word.EMPTY),
+    ]  # fmt: skip
+    assert answers[1] is not None
+    assert answers[1].granted is not None
+    assert (answers[1].granted.token, answers[1].granted.data) == ("2", b"[1]")

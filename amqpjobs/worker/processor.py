@@ -160,18 +160,30 @@ class Processor:
         now = self._clock.wall()
         if isinstance(job, Unreadable):
             self._recorder.record(delivery, self._reporter.unreadable(job, delivery.queue, now))
-        elif self._cancelled and job.jid in self._cancelled:
+        elif self._cancelled and job.jid in self._cancelled and not self._is_tracked(job):
             self._recorder.record(delivery, self._reporter.cancelled(job, now))
         elif job.expires_in is not None and _expired(job, now):
             self._recorder.record(delivery, self._reporter.expired(job, now))
         else:
             run = Run(job, _context(job, now), delivery)
-            tracked = job.track or job.key is not None or job.cls in self._leases.classes
+            tracked = self._is_tracked(job)
             if len(self._all) >= self._concurrency and (tracked or not self._executor.may_wait(job)):
                 self._held = delivery
                 return
             self._all.add(run)
-            (self._leases.ask if tracked else self._executor.start)(run)
+            if tracked:
+                self._ask(run)
+            else:
+                self._executor.start(run)
+
+    def _is_tracked(self, job: Job) -> bool:
+        return job.track or job.key is not None or job.cls in self._leases.classes
+
+    def _ask(self, run: Run) -> None:
+        """A tracked job that was cancelled is granted all the same: only its holder can end its life."""
+        if run.job.jid in self._cancelled:
+            run.cancel()
+        self._leases.ask(run)
 
     def _dropped(self, run: Run) -> None:
         """It is not for us to run."""

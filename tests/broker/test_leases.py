@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from amqpjobs import Fail, Snooze, current
+from amqpjobs.client import Client
 from amqpjobs.clock import SystemClock
 from amqpjobs.jobs import Registry
 from amqpjobs.model import names, tracked_ticket
@@ -139,6 +140,24 @@ async def test_a_failure_is_retried_by_its_own_rules_and_ends_failed(
     assert (again.error, again.retried, final.error) == ("ValueError: no", 2, "Fail: enough")
     lines = await door.query(lambda: [line for _, _, line in door.view.store.lines(again.id)])
     assert "ValueError: no" in lines
+
+
+async def test_a_cancelled_job_is_not_run_and_its_life_ends(
+    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler, client: Client
+) -> None:
+    ran = []
+
+    @jobs.job
+    def noted(n: int) -> None:
+        ran.append(n)
+
+    await client.cancel("c")
+    await publish("noted", 1, jid="c", track=True)
+    await publish("noted", 2, jid="d", track=True)
+    await workers(jobs)
+    await life(door, "c", State.CANCELLED)
+    await life(door, "d", State.COMPLETED)
+    assert ran == [2]
 
 
 async def test_a_key_runs_once_at_a_time_and_the_waiting_one_follows(

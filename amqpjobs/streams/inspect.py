@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from amqpjobs.model import names
@@ -18,6 +19,8 @@ from amqpjobs.streams.port import Connection, QueueState
 
 log = logging.getLogger("amqpjobs.streams")
 
+_RATES = ("publish_details", "ack_details")
+_COLUMNS = ",".join(("name", "messages_ready", "consumers", *(f"message_stats.{each}.rate" for each in _RATES)))
 MOST_ASKED = 100
 """Queues asked for one by one; beyond that, the API's figures have to do."""
 
@@ -33,7 +36,8 @@ async def queues(connection: Connection, settings: Settings, known: Collection[s
     for name in wanted[:MOST_ASKED]:
         state = await connection.passive(names.broker_queue(name)) if names.is_queue_name(name) else None
         if state is not None:
-            states[name] = state
+            rates = listed.get(name, state)
+            states[name] = replace(state, rate_in=rates.rate_in, rate_out=rates.rate_out)
     states.update((name, listed[name]) for name in wanted[MOST_ASKED:] if name in listed)
     return states
 
@@ -42,7 +46,7 @@ async def _listed(settings: Settings) -> dict[str, QueueState]:
     """What the API lists, nothing when it does not answer as it should."""
     try:
         async with management.api(settings) as api:
-            found = await api.get("queues/{vhost}", columns="name,messages_ready,consumers")
+            found = await api.get("queues/{vhost}", columns=_COLUMNS)
     except NoApi as error:
         log.debug("the management API does not answer: %s", error)
         return {}
@@ -55,7 +59,16 @@ def _is_job_queue(each: Any) -> bool:
 
 
 def _state(each: dict[str, Any]) -> tuple[str, QueueState]:
-    return _logical(each["name"]), QueueState(int(each.get("messages_ready") or 0), int(each.get("consumers") or 0))
+    ready, consumers = int(each.get("messages_ready") or 0), int(each.get("consumers") or 0)
+    return _logical(each["name"]), QueueState(ready, consumers, *(_rate(each, name) for name in _RATES))
+
+
+def _rate(each: dict[str, Any], name: str) -> float | None:
+    """A sampled rate; a queue that nothing ever came to, or went from, has none: 0."""
+    stats = each.get("message_stats", {})
+    details = stats.get(name, {}) if isinstance(stats, dict) else None
+    found = details.get("rate", 0.0) if isinstance(details, dict) else None
+    return float(found) if isinstance(found, int | float) else None
 
 
 def _logical(broker_name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -174,6 +174,9 @@ class QueueState:
 
     ready: int
     consumers: int
+    rate_in: float | None = field(default=None, compare=False)
+    """Messages a second that come and go (are acked), as the management API has sampled them; None: not known."""
+    rate_out: float | None = field(default=None, compare=False)
 
 
 class Connection(Protocol):

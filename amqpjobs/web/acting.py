@@ -3,6 +3,7 @@ claimed it), 202 not known yet. Many: 200 with a verdict for each, or 202 while 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Body, Query, Request
@@ -152,7 +153,7 @@ async def bulk(request: Request, place: str, wanted: Annotated[Bulk, Body()]) ->
     except ValueError as error:
         return problem(422, "Parameters out of bounds", str(error))
     action = await choosing.act(_views(request), order, chosen)
-    return action if isinstance(action, Response) else told(action)
+    return action if isinstance(action, Response) else await asyncio.to_thread(told, action)
 
 
 @router.post("/api/actions/{action}/undo")

@@ -12,7 +12,7 @@ from amqpjobs.streams.listing import Search
 from amqpjobs.web import items
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.problems import problem
-from amqpjobs.web.responses import json_response
+from amqpjobs.web.responses import json_response, told
 from amqpjobs.web.searching import Searched
 from amqpjobs.web.status import Status
 from amqpjobs.web.views import Views
@@ -23,7 +23,8 @@ router = APIRouter()
 @router.get("/api/job-queues", tags=["queues"])
 async def job_queues(request: Request) -> Response:
     """Counts of today (UTC) and now, and the queues by name."""
-    return json_response(overview(await _pulse(request).look()))
+    snapshot = await _pulse(request).look()
+    return await told(lambda: overview(snapshot))
 
 
 @router.get("/api/scheduled-jobs", tags=["waiting"])
@@ -49,8 +50,8 @@ async def processes(request: Request) -> Response:
     """The worker processes whose heartbeats arrive."""
     snapshot = await _pulse(request).look()
     facts = snapshot.facts
-    return json_response(
-        [
+    return await told(
+        lambda: [
             {
                 **process.beat.model_dump(by_alias=True),
                 "last_seen": facts.at - process.silent_for(facts.listened),
@@ -87,6 +88,8 @@ def overview(snapshot: Status) -> dict[str, Any]:
             queue.name: {
                 "ready": queue.ready,
                 "consumers": queue.consumers,
+                "rate_in": queue.rate_in,
+                "rate_out": queue.rate_out,
                 "processes": queue.processes,
                 "ran_last_hour": queue.ran,
                 "failed_last_hour": queue.failed,
@@ -124,8 +127,8 @@ async def _listed(request: Request, stream: str, wanted: Search) -> Response:
         "X-Next-After": page.after,
         "X-Indexed-Up-To": None if page.indexed is None else str(page.indexed),
     }
-    listed = [items.item(stream, row) for row in page.rows]
-    return json_response(listed, headers={name: value for name, value in headers.items() if value is not None})
+    known = {name: value for name, value in headers.items() if value is not None}
+    return await told(lambda: [items.item(stream, row) for row in page.rows], headers=known)
 
 
 def _pulse(request: Request) -> Pulse:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ GROUPS = {
 }  # fmt: skip
 
 
+_EXAMPLES: dict[str, Any] = {"array": [], "boolean": True, "integer": 1, "number": 1.5, "object": {}}
+"""What stands for a value of a kind; text is an ellipsis."""
+
+
 class Field(NamedTuple):
     """A parameter, or a member of a body."""
 
@@ -44,6 +49,8 @@ class Operation(NamedTuple):
     path: str
     about: str
     fields: tuple[Field, ...]
+    curl: str
+    """A command that calls it; what stands in braces is to be put in."""
 
 
 @router.get("/api/docs")
@@ -63,7 +70,16 @@ def _operations(described: Mapping[str, Any]) -> Iterator[tuple[str, Operation]]
             fields = [_parameter(each) for each in told.get("parameters", [])]
             fields += _body(told, described)
             group = (told.get("tags") or [""])[0]
-            yield group, Operation(method.upper(), path, told.get("description", ""), tuple(fields))
+            about, curl = told.get("description", ""), _curl(method.upper(), path, fields)
+            yield group, Operation(method.upper(), path, about, tuple(fields), curl)
+
+
+def _curl(method: str, path: str, fields: list[Field]) -> str:
+    members = {each.name: _EXAMPLES.get(each.kind, "…") for each in fields if each.place == "body" and each.needed}
+    body = f" -d '{json.dumps(members, ensure_ascii=False)}'" if any(each.place == "body" for each in fields) else ""
+    word = "" if method == ("POST" if body else "GET") else f" -X {method}"
+    kind = " -H 'Content-Type: application/json'" if body else ""
+    return f"curl{word}{kind}{body} http://127.0.0.1:8484{path}"
 
 
 def _parameter(told: Mapping[str, Any]) -> Field:

@@ -87,7 +87,7 @@ def _charts(course: Course) -> dict[str, str]:
     marks = [[at, version] for at, version in course.versions]
 
     def chart(unit: str, series: list[tuple[str, str, list[float | None]]]) -> str:
-        told = [{"label": label, "tone": tone} for label, tone, _ in series]
+        told = [{"label": label, "tone": tone, "dash": label == "p99"} for label, tone, _ in series]
         values = [list(slots), *(each for _, _, each in series)]
         return text.dump({"unit": unit, "series": told, "data": values, "marks": marks, "step": course.step}).decode()
 

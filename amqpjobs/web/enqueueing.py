@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
 async def enqueue(request: Request) -> Response:
     """Put a job on its queue, now or later. 201: the broker has confirmed it; 202: it may have arrived (with the same
     `jid` a second copy can be told apart); 503: it was not sent."""
-    wanted = _read(await request.body())
+    wanted = await asyncio.to_thread(_read, await request.body())  # it may have megabytes
     if isinstance(wanted, Response):
         return wanted
     blocked = views_of(request).link.blocked
@@ -94,7 +95,10 @@ async def _send(client: Client, wanted: Wanted, jid: str, due: float | None) -> 
     args = wanted.args if isinstance(wanted.args, list) else []
     kwargs = wanted.args if isinstance(wanted.args, dict) else None
     if due is None:
-        await client.enqueue(wanted.cls, *args, kwargs=kwargs, **options)
+        call = (wanted.cls, kwargs or args, options)
+        message = await asyncio.to_thread(client.message, call)  # checks arguments one by one, of megabytes perhaps
+        for failed in (await client.send([message])).values():
+            raise failed
     else:
         await client.enqueue_at(due, wanted.cls, *args, kwargs=kwargs, **options)
 

@@ -153,7 +153,7 @@ async def create(request: Request, job: NewJob) -> Response:
     run_at = door(request).clock.wall() + job.delay / 1000 if job.delay is not None else job.run_at
     at = RunAt(str(job.update_run_at).lower())
     flags = Flags(job.update_data, at, job.update_retry_strategy, job.reset_counts)
-    data = text.member(await request.body(), "data") or b"null"
+    data = await asyncio.to_thread(text.member, await request.body(), "data") or b"null"
     act = Dispatch(job.queue, data, job.key, job.type, priority, tuple(job.tags), run_at, job.settings, flags)
 
     def told(found: Judged) -> Response:
@@ -206,7 +206,7 @@ async def one(request: Request, id_: int, after: Annotated[int, Query(ge=0, le=2
 @router.patch("/{id_}", status_code=204)
 async def report(request: Request, id_: int, said: Annotated[Said, Body()]) -> Response:
     """Output, progress, log lines, and how it ended."""
-    output = text.member(await request.body(), "output")
+    output = await asyncio.to_thread(text.member, await request.body(), "output")
     status = None if said.status is None else State(said.status)
     act = Report(
         id_, request.headers.get("X-Attempt"), status, output, said.error, said.permanent, said.retry_at,

@@ -34,7 +34,9 @@ class Pulse(Service):
         self._throughput = Throughput()
         self._status: tuple[float, Status] | None = None
         self._looking = asyncio.Lock()
-        self._sections: dict[str, tuple[int, str]] = {}
+        self._publishing = asyncio.Lock()
+        self._published = 0.0
+        self._sections: dict[str, tuple[int, bytes]] = {}
         self._changed = asyncio.Condition()
         self._watchers = 0
         self._closing = False
@@ -55,17 +57,17 @@ class Pulse(Service):
                 self._status = (self._clock.steady(), await self._snapshot())
             return self._status[1]
 
-    async def events(self) -> AsyncIterator[str]:
+    async def events(self) -> AsyncIterator[bytes]:
         """Server-sent events for one page: every section first, then each that changed, until `shut`."""
         self._watchers += 1
         try:
-            yield f"retry: {RETRY_MS}\n\n"
+            yield f"retry: {RETRY_MS}\n\n".encode()
             await self._publish(await self.look())
             seen: dict[str, int] = {}
             while not self._closing:
                 fresh = {name: at for name, (at, _) in self._sections.items() if seen.get(name) != at}
                 seen.update(fresh)
-                yield "".join(event(name, self._sections[name][1]) for name in fresh) or event("alive", "")
+                yield b"".join(self._sections[name][1] for name in fresh) or event("alive", "").encode()
                 await self._wait(seen)
         finally:
             self._watchers -= 1
@@ -97,15 +99,26 @@ class Pulse(Service):
             self._throughput.sample(facts.steady, facts.runs.total, facts.runs.failed_total)
         else:
             self._throughput.pause()
-        return status(facts, self._throughput.rate(), self._throughput.bars(facts.steady))
+        return await asyncio.to_thread(status, facts, self._throughput.rate(), self._throughput.bars(facts.steady))
+
+    def _written(self, snapshot: Status) -> dict[str, bytes]:
+        """The sections as events, once for all who watch; in a thread, for hundreds of processes take a while."""
+        return {name: event(name, html).encode() for name, html in self._render(snapshot).items()}
 
     async def _publish(self, snapshot: Status) -> None:
+        async with self._publishing:
+            if snapshot.facts.steady < self._published:
+                return  # a later one was written meanwhile: counters do not go back
+            self._published = snapshot.facts.steady
+            await self._write(snapshot)
+
+    async def _write(self, snapshot: Status) -> None:
         changed = False
-        for name, html in self._render(snapshot).items():
+        for name, news in (await asyncio.to_thread(self._written, snapshot)).items():
             # A section that is empty is news as well: a page may still show what an earlier process found wrong.
             at, before = self._sections.get(name, (0, None))
-            if html != before:
-                self._sections[name] = (at + 1, html)
+            if news != before:
+                self._sections[name] = (at + 1, news)
                 changed = True
         if changed:
             async with self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from amqpjobs.web import api, throughput, wording
 from amqpjobs.web.access import Access
 from amqpjobs.web.auth import visitor_of
 from amqpjobs.web.live import Pulse, Sections
-from amqpjobs.web.responses import json_response
+from amqpjobs.web.responses import told
 from amqpjobs.web.status import Status
 
 router = APIRouter(include_in_schema=False)
@@ -46,18 +48,7 @@ class Renderer:
 
     def __init__(self, root: str = "") -> None:
         self._root = root
-        self._templates = Environment(
-            loader=FileSystemLoader(templates_folder()),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
-        self._templates.filters.update(
-            {each.__name__: each for each in (*filters, wording.iso, wording.instant, wording.date, wording.segment)}
-        )
-        self._templates.globals.update(asset=_asset)
+        self._templates = _environment()
 
     def sections(self, snapshot: Status) -> Sections:
         """Each part of the dashboard that changes by itself: the same for every visitor, so there is no form in it."""
@@ -71,7 +62,7 @@ class Renderer:
 
     def page(self, name: str, snapshot: Status, frame: Frame, **more: object) -> str:
         """A page that stands still, with the state of things in its bar."""
-        health = self._templates.get_template("parts/health.html").render(_names(snapshot))
+        health = self._templates.get_template("parts/health.html").render(_names(snapshot) | {"still": True})
         return self._templates.get_template(name).render(**_names(snapshot), health=health, **frame._asdict(), **more)
 
     def bare(self, template: str, root: str, **more: object) -> str:
@@ -89,10 +80,11 @@ def frame_of(request: Request) -> Frame:
 
 
 async def page_of(request: Request, name: str, **more: object) -> Response:
-    """A page that stands still."""
+    """A page that stands still, rendered in a thread: with hundreds of rows it would hold up the loop."""
     pulse: Pulse = request.app.state.pulse
     renderer: Renderer = request.app.state.renderer
-    return HTMLResponse(renderer.page(name, await pulse.look(), frame_of(request), **more))
+    snapshot, frame = await pulse.look(), frame_of(request)
+    return await asyncio.to_thread(lambda: HTMLResponse(renderer.page(name, snapshot, frame, **more)))
 
 
 @router.get("/")
@@ -107,9 +99,9 @@ async def dashboard(request: Request) -> Response:
     pulse: Pulse = request.app.state.pulse
     snapshot = await pulse.look()
     if wants_json(request.headers.get("accept", "")):
-        return json_response(api.overview(snapshot), headers={"Vary": "Accept"})
+        return await told(lambda: api.overview(snapshot), headers={"Vary": "Accept"})
     renderer: Renderer = request.app.state.renderer
-    page = renderer.dashboard(snapshot, frame_of(request))
+    page = await asyncio.to_thread(renderer.dashboard, snapshot, frame_of(request))
     return HTMLResponse(page, headers={"Vary": "Accept"})
 
 
@@ -146,6 +138,32 @@ def _asset(name: str) -> str:
     return f"/static/{name}?v={hashlib.blake2b(_files()[name], digest_size=6).hexdigest()}"
 
 
+@cache
+def _environment() -> Environment:
+    """The templates, all compiled: done at the first visit, it would hold up the loop for a tenth of a second."""
+    templates = Environment(
+        loader=FileSystemLoader(templates_folder()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (wording.number, wording.rate, wording.share, wording.duration, wording.age, wording.size)
+    named = {each.__name__: each for each in (*filters, wording.iso, wording.instant, wording.date, wording.segment)}
+    templates.filters.update(named, marked=_marked)
+    templates.globals.update(asset=_asset)
+    for name in templates.list_templates():
+        templates.get_template(name)
+    return templates
+
+
+def _marked(told: str) -> Markup:
+    """Text in which `code` stands between backticks, as docstrings have it."""
+    parts = enumerate(told.split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(each) if at % 2 else each for at, each in parts)
+
+
 def _names(snapshot: Status) -> dict[str, object]:
     return {
         "status": snapshot,
@@ -153,4 +171,5 @@ def _names(snapshot: Status) -> dict[str, object]:
         "top": throughput.ceiling(snapshot.bars),
         "step": throughput.STEP,
         "steps": throughput.BARS,
+        "still": False,
     }

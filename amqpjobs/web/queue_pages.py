@@ -10,13 +10,14 @@ from starlette.responses import Response
 from amqpjobs.model import names, text
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.listing import Search
+from amqpjobs.streams.rows import Row
 from amqpjobs.web import items, wording
 from amqpjobs.web.auth import visitor
 from amqpjobs.web.forms import back, form_of
 from amqpjobs.web.lists import Told, views_of
 from amqpjobs.web.pages import page_of
 from amqpjobs.web.problems import problem
-from amqpjobs.web.responses import Limit, Offset, json_response
+from amqpjobs.web.responses import Limit, Offset, json_response, told
 from amqpjobs.web.status import QueueLine
 from amqpjobs.web.views import HOUR, Views
 
@@ -51,18 +52,15 @@ async def jobs(request: Request, queue: Queue, limit: Limit = 100, offset: Offse
     line = await _line(views, queue)
     if line is None:
         return _unknown(queue)
-    known = [*_running_now(views, queue), *await _to_come(views, queue, offset + limit)]
-    return json_response(
-        {
-            "queue": queue,
-            "ready": line.ready,
-            "consumers": line.consumers,
-            "paused": line.paused,
-            "waiting_listed": False,
-            "why": WHY,
-            "jobs": known[offset : offset + limit],
-        }
-    )
+    now = _running_now(views, queue)
+    rows = await _to_come(views, queue, offset + limit)
+    about = {"queue": queue, "ready": line.ready, "consumers": line.consumers, "paused": line.paused}
+
+    def tell() -> dict[str, Any]:
+        jobs = [*now, *_told_of(rows)][offset : offset + limit]
+        return {**about, "waiting_listed": False, "why": WHY, "jobs": jobs}
+
+    return await told(tell)
 
 
 @router.post("/api/job-queues/{queue}/pause", status_code=204, tags=["queues"])
@@ -100,15 +98,15 @@ async def page(request: Request, queue: Queue, did: str = "", count: str = "0") 
     line = await _line(views, queue)
     if line is None:
         return _unknown(queue)
-    told = None
+    done = None
     if did in SAID and count.isdecimal():
-        told = Told(SAID[did].format(queue=queue, count=f"{int(count[:12]):,}"), wrong=False)
+        done = Told(SAID[did].format(queue=queue, count=f"{int(count[:12]):,}"), wrong=False)
     now = request.app.state.clock.wall()
     counts = {
         stream: (await views.page(stream, Search(queue=queue, limit=1))).matching for stream in names.DELAYED
     }  # fmt: skip
     more = {
-        "place": "job-queues", "queue": line, "told": told, "why": WHY, "running": running(views, queue),
+        "place": "job-queues", "queue": line, "told": done, "why": WHY, "running": running(views, queue),
         "classes": await views.metrics.query(lambda: views.tally.classes(queue, now - HOUR)),
         "scheduled": counts[names.SCHEDULED], "retries": counts[names.RETRIES], "dead": counts[names.DEAD],
         "depth": _depth_chart(views.depths.history.of(queue)),
@@ -186,12 +184,17 @@ def _running_now(views: Views, queue: str) -> list[dict[str, Any]]:
     ]
 
 
-async def _to_come(views: Views, queue: str, most: int) -> list[dict[str, Any]]:
+async def _to_come(views: Views, queue: str, most: int) -> list[tuple[str, str, Row]]:
+    """What waits for its time to come to this queue: its stream, its state and its row."""
     found = []
     for stream, state in ((names.SCHEDULED, "scheduled"), (names.RETRIES, "retry")):
         page = await views.page(stream, Search(queue=queue, limit=min(most, 1000)))
-        found += [{**items.item(stream, row), "state": state, "at": row.due} for row in page.rows]
-    return sorted(found, key=lambda each: each["at"] or 0.0)
+        found += [(stream, state, row) for row in page.rows]
+    return sorted(found, key=lambda each: each[2].due or 0.0)
+
+
+def _told_of(rows: list[tuple[str, str, Row]]) -> list[dict[str, Any]]:
+    return [{**items.item(stream, row), "state": state, "at": row.due} for stream, state, row in rows]
 
 
 def _depth_chart(points: list[tuple[float, int]]) -> str:

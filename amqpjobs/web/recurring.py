@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from amqpjobs.orders import RecurringOp
@@ -16,6 +18,7 @@ from amqpjobs.web.responses import json_response
 
 router = APIRouter()
 
+Name = Annotated[str, Path(description="Its name; `.` and `..`, which no address can have, as `~.` and `~..`.")]
 DONE: dict[RecurringOp, str] = {
     "pause": "{} is paused: no tick happens until it is resumed.",
     "resume": "{} is resumed: its ticks happen from now on.",
@@ -30,6 +33,24 @@ async def recurring(request: Request) -> Response:
     lines, refused = await views_of(request).recurring()
     listed = {"recurring": [each._asdict() for each in lines], "refused": [each._asdict() for each in refused]}
     return json_response(listed, headers={"X-Total-Count": str(len(lines))})
+
+
+@router.post("/api/recurring/{name}/pause", status_code=204, tags=["queues"])
+async def pause(request: Request, name: Name) -> Response:
+    """No tick of this job happens until it is resumed."""
+    return await _ordered(request, "pause", name.removeprefix("~"), "api") or Response(status_code=204)
+
+
+@router.post("/api/recurring/{name}/resume", status_code=204, tags=["queues"])
+async def resume(request: Request, name: Name) -> Response:
+    """Its ticks happen from now on."""
+    return await _ordered(request, "resume", name.removeprefix("~"), "api") or Response(status_code=204)
+
+
+@router.post("/api/recurring/{name}/run", status_code=204, tags=["queues"])
+async def run(request: Request, name: Name) -> Response:
+    """Send the job to its queue once, beside its ticks, even while it is paused."""
+    return await _ordered(request, "run", name.removeprefix("~"), "api") or Response(status_code=204)
 
 
 @router.get("/recurring", include_in_schema=False)
@@ -51,10 +72,14 @@ async def order(request: Request) -> Response:
     op = next((each for each in DONE if form is not None and form.get("op") == each), None)
     if form is None or op is None or not form.get("name"):
         return problem(422, "Parameters out of bounds", "This is no form of that page.")
+    refused = await _ordered(request, op, form["name"], "web")
+    return refused or back(request, "recurring", did=op, name=form["name"])
+
+
+async def _ordered(request: Request, op: RecurringOp, name: str, via: str) -> Response | None:
+    """Give the order and wait until it shows; why not, or None."""
     try:
-        done = await views_of(request).order_recurring(op, form["name"], by=visitor(request))
+        done = await views_of(request).order_recurring(op, name, by=visitor(request), via=via)
     except BrokerError as error:
         return problem(503, "Not done", str(error))
-    if not done:
-        return problem(404, "Not found", "No recurring job has that name.")
-    return back(request, "recurring", did=op, name=form["name"])
+    return None if done else problem(404, "Not found", "No recurring job has that name.")

@@ -63,11 +63,14 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """One queue. `ready` and `consumers` are None when the broker has not told; the rest is of the last hour's runs."""
+    """One queue. `ready`, `consumers` and the rates (messages a second, only where the management API answers) are None
+    when the broker has not told; the rest is of the last hour's runs."""
 
     name: str
     ready: int | None = None
     consumers: int | None = None
+    rate_in: float | None = None
+    rate_out: float | None = None
     processes: int = 0
     ran: int = 0
     failed: int = 0

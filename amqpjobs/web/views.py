@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
 from amqpjobs.model import names, tally
+from amqpjobs.model.processes import Process
 from amqpjobs.model.protocol import Target
 from amqpjobs.model.recurring import Refused
 from amqpjobs.orders import RecurringOp
@@ -21,7 +23,7 @@ from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.indexer import Indexer
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.listing import Page, Search
-from amqpjobs.streams.port import FromTime
+from amqpjobs.streams.port import FromTime, QueueState
 from amqpjobs.streams.state import StateFolder
 from amqpjobs.streams.tally_store import Counted, LatestWait, QueueRuns, TallyStore
 from amqpjobs.streams.views import DelayedView
@@ -124,14 +126,16 @@ class Views:
         now, steady = self._clock.wall(), self._clock.steady()
         waiting = {stream: await each.follower.query(each.waiting) for stream, each in self.delayed.items()}
         self._counts = counts = await self.metrics.query(lambda: self._count(now))
+        processes = self.beats.present()
+        queues = await asyncio.to_thread(_queue_lines, self.depths.queues, processes, counts, self.paused)
         return Facts(
             at=now,
             steady=steady,
             listened=self.beats.now(),
             broker=self._broker(now),
             leader=self.depths.leader,
-            queues=self._queue_lines(counts),
-            processes=self.beats.present(),
+            queues=queues,
+            processes=processes,
             scheduled=waiting[names.SCHEDULED],
             retries=waiting[names.RETRIES],
             dead=waiting[names.DEAD],
@@ -181,12 +185,12 @@ class Views:
         log = self.controls.log
         return lines(log.controls.recurring, last, self._clock.wall()), list(log.refused)
 
-    async def order_recurring(self, op: RecurringOp, name: str, *, by: str) -> bool:
+    async def order_recurring(self, op: RecurringOp, name: str, *, by: str, via: str) -> bool:
         """Give an order for a recurring job and wait until it shows, but not for ever. False: there is none."""
         known = self.controls.log.controls.recurring.get(name)
         if known is None:
             return False
-        async with self.desk.orders(by, "web") as orders:
+        async with self.desk.orders(by, via) as orders:
             await orders.recurring(op, known.schedule)
 
         def shows() -> bool | None:
@@ -258,35 +262,46 @@ class Views:
 
     def _known_queues(self) -> frozenset[str]:
         """Names to ask for: what workers take, what ran, what waits to be released."""
-        named = {names.DEFAULT_QUEUE}
-        for process in self.beats.present():
-            named.update(process.beat.queues)
-        if self._counts is not None:
-            named.update(self._counts.queues, self._counts.waits)
-        named.update(self.depths.queues)
-        return frozenset(sorted(filter(names.is_queue_name, named))[:MOST_QUEUES])
+        counts = self._counts
+        ran = () if counts is None else (*counts.queues, *counts.waits)
+        return _usual(self.beats.present(), [*ran, *self.depths.queues])
 
-    def _queue_lines(self, counts: _Counts) -> list[QueueLine]:
-        served: dict[str, int] = {}
-        for process in self.beats.present():
-            for queue in set(process.beat.queues):
-                served[queue] = served.get(queue, 0) + 1
-        seen = {*self.depths.queues, *counts.queues, *served} & {*self._known_queues()}
-        return [self._line(name, served.get(name, 0), counts) for name in sorted(seen)]
 
-    def _line(self, name: str, processes: int, counts: _Counts) -> QueueLine:
-        depth, runs, wait = self.depths.queues.get(name), counts.queues.get(name), counts.waits.get(name)
-        return QueueLine(
-            name=name,
-            ready=depth.ready if depth else None,
-            consumers=depth.consumers if depth else None,
-            processes=processes,
-            ran=runs.ran if runs else 0,
-            failed=runs.failed if runs else 0,
-            mean_run=runs.mean_run if runs else None,
-            latest_wait=wait.wait if wait else None,
-            paused=name in self.paused,
-        )
+def _usual(processes: Iterable[Process], others: Iterable[str]) -> frozenset[str]:
+    """The queues that processes take, and others, as far as they are no more than can be shown."""
+    named = {names.DEFAULT_QUEUE, *others}
+    for process in processes:
+        named.update(process.beat.queues)
+    return frozenset(sorted(filter(names.is_queue_name, named))[:MOST_QUEUES])
+
+
+def _queue_lines(
+    depths: Mapping[str, QueueState], processes: Sequence[Process], counts: _Counts, paused: frozenset[str]
+) -> list[QueueLine]:
+    """The queues by name. It runs in a thread: of hundreds of queues and processes it takes a while."""
+    served: dict[str, int] = {}
+    for process in processes:
+        for queue in set(process.beat.queues):
+            served[queue] = served.get(queue, 0) + 1
+    seen = {*depths, *counts.queues, *served} & _usual(processes, [*counts.queues, *counts.waits, *depths])
+    return [_line(name, depths.get(name), served.get(name, 0), counts, name in paused) for name in sorted(seen)]
+
+
+def _line(name: str, depth: QueueState | None, processes: int, counts: _Counts, paused: bool) -> QueueLine:
+    runs, wait = counts.queues.get(name), counts.waits.get(name)
+    return QueueLine(
+        name=name,
+        ready=depth.ready if depth else None,
+        consumers=depth.consumers if depth else None,
+        rate_in=depth.rate_in if depth else None,
+        rate_out=depth.rate_out if depth else None,
+        processes=processes,
+        ran=runs.ran if runs else 0,
+        failed=runs.failed if runs else 0,
+        mean_run=runs.mean_run if runs else None,
+        latest_wait=wait.wait if wait else None,
+        paused=paused,
+    )
 
 
 def _days(store: TallyStore, now: float) -> list[Day]:

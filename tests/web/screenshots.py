@@ -1,4 +1,5 @@
-"""`python -m tests.web.screenshots FOLDER [SECONDS]`: every page of the dashboard with plausible traffic, as pictures.
+"""`python -m tests.web.screenshots FOLDER [SECONDS [PAGE…]]`: every page of the dashboard with plausible traffic, as
+pictures, or only these pages.
 
 On a private broker, or in a virtual host of its own of the one that AMQPJOBS_TEST_URL names. The traffic flows SECONDS
 long (60) before the pictures are taken.
@@ -14,10 +15,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import httpx
 from playwright.async_api import Browser, async_playwright, expect
+from pydantic import SecretStr
 
 from amqpjobs.broker.node import PrivateNode
 from amqpjobs.clock import SystemClock
@@ -32,8 +34,8 @@ from tests.web.conftest import CHROMIUM, FLAGS, serving
 WIDTHS = (1440, 1024, 390)
 TRAFFIC_SECONDS = 60
 PAGES = (
-    "scheduled-jobs", "retries", "dead-jobs", "recurring", "audit", "job-metrics", "job-metrics/ResizeImageJob",
-    "worker-processes", "job-queues/default", "jobs/order-4711", "login", "api/docs",
+    "job-queues", "scheduled-jobs", "retries", "dead-jobs", "recurring", "audit", "job-metrics",
+    "job-metrics/ResizeImageJob", "worker-processes", "job-queues/default", "jobs/order-4711", "api/docs",
 )  # fmt: skip
 CLASSES = {"SendEmailJob": ("mailers", 180), "ChargeCardJob": ("critical", 320), "ResizeImageJob": ("default", 1400)}
 
@@ -44,6 +46,37 @@ RECURRING: list[dict[str, Any]] = [
     {"name": "reindex", "cls": "ReindexSearchJob", "every": 21_600, "paused": True},
     {"name": "typo", "cls": "PingJob", "cron": "0 25 * * *"},
 ]
+
+
+class Wanted(NamedTuple):
+    """How long traffic flows before the pictures are taken, and of which pages; none named: of all."""
+
+    seconds: float
+    places: tuple[str, ...]
+
+
+class Shooting(NamedTuple):
+    """Takes pictures of one page in each width and scheme."""
+
+    browser: Browser
+    folder: Path
+
+    async def __call__(
+        self, address: str, place: str, name: str, schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    ) -> None:
+        for scheme in schemes:
+            context = await self.browser.new_context(
+                color_scheme=scheme, timezone_id="Europe/Stockholm", locale="en-US"
+            )
+            page = await context.new_page()
+            for width in WIDTHS:
+                await page.set_viewport_size({"width": width, "height": 900})
+                await page.goto(f"{address}/{place}")
+                if place == "job-queues":
+                    await expect(page.locator("#pulse")).to_have_text("live")
+                path = self.folder / f"{place.replace('/', '-')}-{name}-{scheme}-{width}.png"
+                await page.screenshot(path=path, full_page=True)
+            await context.close()
 
 
 class Traffic:
@@ -81,7 +114,7 @@ class Traffic:
             "lines": [{"sku": "A-1", "n": 2}, {"sku": "B-7", "n": 1}],
         }
         job = entries.job(
-            "ChargeCardJob", jid="order-4711", args=args, queue="critical", created_at=now - 900, tags=["vip"]
+            "ChargeCardJob", jid="order-4711", args=args, queue="critical", created_at=now - 911, tags=["vip"]
         )
         trace = 'File "shop/cards.py", line 81, in charge\n    return gateway.charge(amount)\nTimeoutError: 30 s'
         failure = {"error_class": "TimeoutError", "error_message": "the gateway did not answer within 30 s"}
@@ -107,9 +140,8 @@ class Traffic:
             queues = {"queues": ["critical", "mailers", "default"], "version": "2026.11.3"}
             await self.send("heartbeats", entries.heartbeat(nonce, **name, **queues, **told))
 
-    async def flow(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+    async def flow(self) -> None:
+        while True:
             await self.beat()
             for _ in range(10):
                 await self.send("job_metrics", [self._metric(time.time()) for _ in range(self._random.randint(4, 14))])
@@ -125,7 +157,7 @@ class Traffic:
         return entries.metric(status, timestamp=at, job_class=cls, queue=queue, **told, **times)
 
 
-async def main(folder: Path, seconds: float) -> None:
+async def main(folder: Path, wanted: Wanted) -> None:
     """Start all, wait until there is something to see, and take the pictures."""
     with tempfile.TemporaryDirectory() as state:
         if given := os.environ.get("AMQPJOBS_TEST_URL"):
@@ -134,49 +166,57 @@ async def main(folder: Path, seconds: float) -> None:
             )
             vhost = broker.create_vhost()
             try:
-                await _linked(folder, broker.url_of(vhost), broker.management_url, Path(state), seconds)
+                await _linked(folder, broker.url_of(vhost), broker.management_url, Path(state), wanted)
             finally:
                 broker.delete_vhost(vhost)
             return
         node = PrivateNode(Path(state) / "node")
         await node.start()
         try:
-            await _linked(folder, node.url, node.management_url, Path(state), seconds)
+            await _linked(folder, node.url, node.management_url, Path(state), wanted)
         finally:
             await node.stop()
 
 
-async def _linked(folder: Path, url: str, management_url: str, state: Path, seconds: float) -> None:
+async def _linked(folder: Path, url: str, management_url: str, state: Path, wanted: Wanted) -> None:
     settings = Settings(url=url, management_url=management_url, state_dir=state / "state")
     link = Link(settings, "screenshots", SystemClock())
     await link.start()
     try:
-        await _take(folder, settings, await link.connection(timeout=10), seconds)
+        await _take(folder, settings, await link.connection(timeout=10), wanted)
     finally:
         await link.stop()
 
 
-async def _take(folder: Path, settings: Settings, connection: Connection, seconds: float) -> None:
+async def _take(folder: Path, settings: Settings, connection: Connection, wanted: Wanted) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        async with serving(settings) as served:
-            await asyncio.sleep(5)
-            await _shoot(browser, served.address, folder, "empty", schemes=("light",))
+        shoot = Shooting(browser, folder)
+        if not wanted.places:
+            async with serving(settings) as served:
+                await asyncio.sleep(5)
+                await shoot(served.address, "job-queues", "empty", schemes=("light",))
         await _topology(connection, settings)
         traffic = Traffic(await connection.publisher())
         await traffic.backlog()
         async with serving(settings) as served:
-            await asyncio.sleep(5)
-            await traffic.flow(seconds)
-            await _shoot(browser, served.address, folder, "busy")
+            flowing = asyncio.create_task(traffic.flow())
+            await asyncio.sleep(wanted.seconds)
             await _act(served.address)
-            await traffic.beat()
-            for place in PAGES:
-                await _shoot(browser, served.address, folder, "busy", place=place)
-        nowhere = settings.model_copy(update={"url": "amqp://127.0.0.1:1/"})
-        async with serving(nowhere) as served:
-            await _shoot(browser, served.address, folder, "away", schemes=("light",))
+            for place in wanted.places or PAGES:
+                await shoot(served.address, place, "busy")
+            flowing.cancel()
+        if not wanted.places:
+            await _others(shoot, settings)
         await browser.close()
+
+
+async def _others(shoot: Shooting, settings: Settings) -> None:
+    """Whom nobody knows yet, and what a dashboard says that has lost its broker."""
+    async with serving(settings.model_copy(update={"web_token": SecretStr("t" * 20)})) as served:
+        await shoot(served.address, "login", "busy")
+    async with serving(settings.model_copy(update={"url": "amqp://127.0.0.1:1/"})) as served:
+        await shoot(served.address, "job-queues", "away", schemes=("light",))
 
 
 async def _topology(connection: Connection, settings: Settings) -> None:
@@ -198,32 +238,7 @@ async def _act(address: str) -> None:
             (await client.post(f"/api/{place}/actions", json=asked)).raise_for_status()
 
 
-async def _shoot(
-    browser: Browser,
-    address: str,
-    folder: Path,
-    name: str,
-    schemes: tuple[str, ...] = ("light", "dark"),
-    place: str = "job-queues",
-) -> None:
-    for scheme in schemes:
-        for width in WIDTHS:
-            context = await browser.new_context(
-                viewport={"width": width, "height": 900},
-                color_scheme="dark" if scheme == "dark" else "light",
-                timezone_id="Europe/Stockholm",
-                locale="en-GB",
-            )
-            page = await context.new_page()
-            await page.goto(f"{address}/{place}")
-            if place == "job-queues":
-                await expect(page.locator("#pulse")).to_have_text("live")
-            await page.screenshot(
-                path=folder / f"{place.replace('/', '-')}-{name}-{scheme}-{width}.png", full_page=True
-            )
-            await context.close()
-
-
 if __name__ == "__main__":
     Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else TRAFFIC_SECONDS))
+    asked = Wanted(float(sys.argv[2]) if len(sys.argv) > 2 else TRAFFIC_SECONDS, tuple(sys.argv[3:]))
+    asyncio.run(main(Path(sys.argv[1]), asked))

@@ -121,6 +121,23 @@ async def test_who_may_order_what(
     assert (await listed(dashboard))["n"]["paused"] == (code == 303)
 
 
+async def test_programs_pause_resume_and_run(
+    dashboard: Dashboard, scheduler: Scheduler, publish: Publish, eventually: Eventually
+) -> None:
+    name = ".."  # no address can have it
+    await publish(names.CONTROLS, declare(name, cron="0 0 1 1 *"))
+    await eventually(lambda: _there(dashboard, name))
+    for op in ("pause", "run", "resume"):
+        assert (await dashboard.client.post(f"/api/recurring/~{name}/{op}")).status_code == 204
+        assert (await listed(dashboard))[name]["paused"] == (op != "resume")
+    await eventually(lambda: _ready(dashboard))
+    assert (await dashboard.client.post("/api/recurring/nobody/run")).status_code == 404
+    orders = (await dashboard.get("/api/audit")).json()
+    assert [(each["op"], each["via"]) for each in reversed(orders)] == [
+        (f"{op} recurring", "api") for op in ("pause", "run", "resume")
+    ]
+
+
 async def test_a_read_only_dashboard_has_no_buttons(
     settings: Settings, publish: Publish, eventually: Eventually
 ) -> None:
@@ -131,3 +148,4 @@ async def test_a_read_only_dashboard_has_no_buttons(
         assert "every 3,600 s" in text
         assert "<button" not in text
         assert (await dashboard.client.post("/recurring", data={"op": "pause", "name": "n"})).status_code == 403
+        assert (await dashboard.client.post("/api/recurring/n/pause")).status_code == 403

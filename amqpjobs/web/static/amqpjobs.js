@@ -121,10 +121,14 @@
     fetch(element.dataset.refresh, { headers: { Accept: "text/html" } }).then(function (answer) {
       return answer.ok ? answer.text() : "";
     }).then(function (text) {
-      var fresh = text && new DOMParser().parseFromString(text, "text/html").getElementById(element.id);
-      if (!fresh || occupied(element)) return;
-      element.replaceChildren.apply(element, Array.from(fresh.childNodes));
-      localise(element);
+      if (!text || occupied(element)) return;
+      var fresh = new DOMParser().parseFromString(text, "text/html");
+      [element.id, "health"].forEach(function (id) {
+        var old = document.getElementById(id), found = fresh.getElementById(id);
+        if (!old || !found) return;
+        old.replaceChildren.apply(old, Array.from(found.childNodes));
+        localise(old);
+      });
     }).catch(function () {});
   }
 

@@ -68,24 +68,25 @@
       return {
         label: each.label,
         stroke: colour("--" + each.tone),
+        dash: each.dash ? [5, 4] : undefined,
         width: 1.5,
         spanGaps: false,
         points: { show: told.data[0].length < 3, size: 5 },
-        value: function (_, value) { return say(value); },
+        value: function (_, value) { return value === null || value === undefined ? "" : say(value); },
       };
     });
     return {
       width: Math.max(element.clientWidth, 120),
       height: HEIGHT,
       cursor: { y: false, drag: { x: false, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { fill: function (plot, index) { return plot.series[index].stroke(plot, index); } } },
       scales: { y: { range: function (_, low, high) { return [0, high > 0 ? high * 1.08 : 1]; } } },
       axes: [Object.assign({ space: 80, size: 36, values: instants }, axis), Object.assign({}, axis, {
         size: 62,
         values: function (_, values) { return values.map(say); },
         incrs: told.unit === "s" ? undefined : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6],
       })],
-      series: [{ label: "at", value: function (_, at) { return at ? new Date(at * 1000).toLocaleString() : "–"; } }].concat(lines),
+      series: [{ label: "\u00a0", value: function (_, at) { return at ? new Date(at * 1000).toLocaleString() : ""; } }].concat(lines),
       plugins: [marks(told.marks)],
     };
   }

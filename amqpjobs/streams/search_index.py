@@ -30,13 +30,16 @@ SHORT = 300
 SHORTEST_JID = 4
 """Characters from which on a search is also for jids that begin so."""
 
+BEGINNING = 5
+"""Characters of the longest beginnings that are in the index as such."""
+
 _TOKENS = "tokenize='unicode61 remove_diacritics 2'"
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS indexed (one INTEGER PRIMARY KEY CHECK (one = 1), upto INTEGER NOT NULL);
 INSERT OR IGNORE INTO indexed VALUES (1, -1);
 CREATE TABLE IF NOT EXISTS stale (number INTEGER PRIMARY KEY);
 CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(
-  words, marks, {_TOKENS}, prefix='2 3 4 5', columnsize=0
+  words, marks, {_TOKENS}, prefix='2 3 4 {BEGINNING}', columnsize=0
 );
 INSERT INTO search (search, rank) VALUES ('automerge', 0);
 INSERT INTO search (search, rank) VALUES ('crisismerge', 1000);
@@ -85,12 +88,17 @@ class SearchIndex:
         """Numbers of the newest entries, at most so many, that have all the words and all the marks.
 
         An entry that has left since may be among them. A word may be the beginning of one, except the one-letter kind.
+        A long one is first taken for a whole word: if there are as many as are wanted, that is all. As a beginning it
+        has the index read all of its matches, of a common one a million, before the first is known.
         """
-        terms = _terms(words) + [f'marks : "{_mark(kind, value)}"' for kind, value in marks.items() if value]
-        if not terms:
-            return []
-        question = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?"
-        return [number for (number,) in self._db.execute(question, (" AND ".join(terms), limit))]
+        marked = [f'marks : "{_mark(kind, value)}"' for kind, value in marks.items() if value]
+        found: list[int] = []
+        for terms in dict.fromkeys((_terms(words, whole=True), _terms(words))):
+            if (terms or marked) and len(found) < limit:
+                question = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?"
+                rows = self._db.execute(question, (" AND ".join([*terms, *marked]), limit))
+                found = [number for (number,) in rows]
+        return found
 
     def _mend(self, limit: int) -> int:
         """Bring what changed behind the mark in line."""
@@ -153,8 +161,10 @@ def begins(jid: str, beginning: str) -> bool:
     return len(beginning) >= SHORTEST_JID and jid.startswith(beginning)
 
 
-def _terms(words: str) -> list[str]:
-    return [f"words : {_quoted(word)}" for word in words.split() if any(map(str.isalnum, word))]
+def _terms(words: str, *, whole: bool = False) -> tuple[str, ...]:
+    """The conditions for the words; with `whole`, none of the long ones may be but the beginning of one."""
+    found = [word for word in words.split() if any(map(str.isalnum, word))]
+    return tuple(f"words : {_quoted(word, whole=whole and len(word) > BEGINNING)}" for word in found)
 
 
 def _words(db: sqlite3.Connection, number: int, *fields: Any) -> str:
@@ -178,9 +188,9 @@ def _arguments(raw: bytes) -> str:
     return text.dump(text.strict(job.get("args"))).decode()[:CLIP]
 
 
-def _quoted(word: str) -> str:
+def _quoted(word: str, *, whole: bool = False) -> str:
     """The word as a phrase, for `a.b@c` is several to the index, and as the beginning of one where that is not all."""
-    return '"' + word.replace('"', '""') + '"' + ("*" if len(word) > 1 else "")
+    return '"' + word.replace('"', '""') + '"' + ("*" if len(word) > 1 and not whole else "")
 
 
 def _mark(kind: str, value: str) -> str:

@@ -422,3 +422,14 @@ def test_an_old_state_that_cannot_be_read_is_left_alone(tmp_path: Path, caplog: 
     assert "cannot be read" in caplog.text
     assert (tmp_path / "retries.old-1.db").exists()
     view.close()
+
+
+def test_a_common_word_is_found_as_a_whole_one_and_a_rare_one_as_a_beginning_too(view: DelayedView) -> None:
+    words = ["invoice"] * (MOST + 1) + ["invoices"] + ["receipts", "receipt"]
+    filled(view, [entry(n) | {"error_message": word} for n, word in enumerate(words)])
+    index_all(view)
+    common, rare = view.search(Search(q="invoice", limit=MOST)), view.search(Search(q="receipt"))
+    assert (common.matching, common.exact) == (MOST, False)
+    assert {row.error_message for row in common.rows} == {"invoice"}
+    assert (rare.matching, rare.exact) == (2, True)
+    assert view.search(Search(q="invoices")).matching == 1

@@ -94,12 +94,12 @@ class Acts:
 
     def _dispatch(self, number: int, act: Dispatch, at: float) -> Told:
         """A job, once for each jid that a producer gave; or what it changes of the one of its key that waits."""
-        known = self._store.verdict(_of_jid(act.jid)) if act.jid else None
+        known = self._store.verdict(of_jid(act.jid)) if act.jid else None
         if known is not None and known.job is not None:
             return Word.UPDATED, self._store.get(known.job)
         word, job = self._new(number, act, at)
         if act.jid and job is not None:
-            self._store.keep_verdict(_of_jid(act.jid), Verdict(word, job.id), at)
+            self._store.keep_verdict(of_jid(act.jid), Verdict(word, job.id), at)
         return word, job
 
     def _new(self, number: int, act: Dispatch, at: float) -> Told:
@@ -182,7 +182,7 @@ class Acts:
         return gone
 
 
-def _of_jid(jid: str) -> str:
+def of_jid(jid: str) -> str:
     """Where the verdict of a job's dispatch is kept under its own name, whichever command brought it."""
     return f"jid:{jid}"
 

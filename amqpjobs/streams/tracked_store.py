@@ -54,10 +54,17 @@ class TrackedStore(JobTables):
         found = "SELECT queues.name, count(jobs.id) FROM queues LEFT JOIN jobs ON jobs.queue=queues.name "
         return dict(self.db.execute(f"{found}AND jobs.state={_QUEUED} GROUP BY queues.name"))
 
-    def listed(self, states: Iterable[State], type_: str | None, limit: int, offset: int) -> list[Tracked]:
-        """One page of the jobs in some states (of one type), in priority order: less first, then the older."""
-        of_type, values = ("", []) if type_ is None else (" AND type=? AND type<>''", [type_])
-        found = f"SELECT priority, id FROM jobs WHERE state=?{of_type} ORDER BY priority, id LIMIT ?"  # noqa: S608
+    def listed(
+        self, states: Iterable[State], type_: str | None, limit: int, offset: int, tag: str | None = None
+    ) -> list[Tracked]:
+        """One page of the jobs in some states (of one type, with one tag), in priority order: less first, then the
+        older."""
+        narrowed = {" AND type=? AND type<>''": type_, " AND id IN (SELECT id FROM tags WHERE tag=?)": tag}
+        also, values = "", list[str]()
+        for condition, value in narrowed.items():
+            if value is not None:
+                also, values = also + condition, [*values, value]
+        found = f"SELECT priority, id FROM jobs WHERE state=?{also} ORDER BY priority, id LIMIT ?"  # noqa: S608
         pages = [self.db.execute(found, [CODES[state], *values, limit + offset]) for state in states]
         chosen = islice(merge(*pages), offset, offset + limit)
         return self._these([(id_,) for _, id_ in chosen])

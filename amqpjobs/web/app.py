@@ -31,6 +31,7 @@ from amqpjobs.web import (
     prometheus,
     queue_pages,
     recurring,
+    tracked_pages,
 )
 from amqpjobs.web.access import Access
 from amqpjobs.web.auth import Guard
@@ -40,7 +41,7 @@ from amqpjobs.web.views import Views
 
 _MODULES = (
     api, api_page, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
-    pages, lists, login, ocypod, kue,
+    pages, lists, login, ocypod, kue, tracked_pages,
 )  # fmt: skip
 
 

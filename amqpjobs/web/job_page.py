@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpjobs.model import names, text
-from amqpjobs.web import biography, items, kue
+from amqpjobs.web import biography, items
 from amqpjobs.web.acting import SETS
 from amqpjobs.web.biography import Copy, Event
 from amqpjobs.web.lists import LABELS, views_of
@@ -17,6 +17,7 @@ from amqpjobs.web.problems import problem
 from amqpjobs.web.queue_pages import Running, running
 from amqpjobs.web.responses import json_response
 from amqpjobs.web.tracked import door
+from amqpjobs.web.tracked_pages import for_page
 from amqpjobs.web.views import Views
 
 router = APIRouter()
@@ -67,11 +68,7 @@ async def page(request: Request, jid: str, raw: str = "", entry: str = "") -> Re
         return await _whole(views, SETS[raw], entry)
     life = await _life(views, jid)
     more = {"place": "", "jid": jid, "life": life, "labels": LABELS, "words": WORDS, "told": None}
-    tracked = await kue.for_page(door(request), jid)
-    answer = await page_of(request, "job.html", tracked=tracked, **more)
-    if tracked is not None and not tracked["ended"]:
-        answer.headers["Refresh"] = "2"  # its progress and its log are to be seen as they come
-    return answer
+    return await page_of(request, "job.html", tracked=await for_page(door(request), jid), **more)
 
 
 async def _whole(views: Views, stream: str, entry: str) -> Response:

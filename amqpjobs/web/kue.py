@@ -33,9 +33,8 @@ STATES = {
     "cancelled": (State.CANCELLED, State.REPLACED),
 }
 """Kue's states, and one of ours, by those of the life cycle."""
-_NAMES = {state: name for name, states in STATES.items() for state in states}
-MOST_SHOWN, MOST_LINES = 16 * 1024, 200
-"""Bytes of data and of output, and lines of the log, that a page shows."""
+NAMES = {state: name for name, states in STATES.items() for state in states}
+"""Of each of ours, Kue's."""
 BEHIND = 10_000
 """Changes that wait for a reader of events; who is further behind is told so, and to look again."""
 
@@ -106,16 +105,21 @@ class Said(BaseModel):
 
 
 @router.get("")
-async def listed(
-    request: Request, state: str | None = None, type_: JobType = None, limit: Limit = 100, offset: Offset = 0
+async def listed(  # noqa: PLR0917 - the query's names, as FastAPI takes them
+    request: Request,
+    state: str | None = None,
+    type_: JobType = None,
+    tag: Annotated[str | None, Query(max_length=4096, description="Only jobs with this tag.")] = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
 ) -> Response:
-    """Jobs in priority order: all, of a state, of a type, or of both."""
+    """Jobs in priority order: all, or of a state, of a type, with a tag."""
     if state is not None and state not in STATES:
         return problem(422, "Parameters out of bounds", f"state is one of {', '.join(STATES)}")
-    states = list(_NAMES) if state is None else STATES[state]
+    states = list(NAMES) if state is None else STATES[state]
     it = door(request)
-    found = await it.query(lambda: it.view.store.listed(states, type_, limit, offset))
-    return answer([shown(job) for job in found])
+    found = await it.query(lambda: it.view.store.listed(states, type_, limit, offset, tag))
+    return await asyncio.to_thread(lambda: answer([shown(job) for job in found]))
 
 
 @router.get("/counts")
@@ -240,16 +244,6 @@ async def life(it: TrackedDoor, id_: int, after: int = 0) -> dict[str, Any] | No
     return await it.query(look)
 
 
-async def for_page(it: TrackedDoor, jid: str) -> dict[str, Any] | None:
-    """What the page of a job shows of a tracked one: as `life`, with `data` and `output` as text that may be cut."""
-    found = await life(it, int(jid)) if jid.isascii() and jid.isdigit() and len(jid) < 19 else None
-    if found is None:
-        return None
-    pieces = {name: text.dump(found[name])[:MOST_SHOWN].decode("utf-8", "replace") for name in ("data", "output")}
-    ended = found["ended_at"] is not None and found["state"] in ("complete", "failed", "cancelled")
-    return found | pieces | {"ended": ended, "log": found["log"][-MOST_LINES:]}
-
-
 def shown(job: Tracked) -> dict[str, Any]:
     """A job. `state` in Kue's words, `status` in ours; `created_at` and `updated_at` in milliseconds, as Kue has
     them, other times in seconds."""
@@ -258,7 +252,7 @@ def shown(job: Tracked) -> dict[str, Any]:
         "type": job.type,
         "queue": job.queue,
         "key": job.key or None,
-        "state": _NAMES[job.state],
+        "state": NAMES[job.state],
         "status": job.state,
         "priority": job.priority,
         "tags": list(job.tags),
@@ -272,6 +266,7 @@ def shown(job: Tracked) -> dict[str, Any]:
         "attempts": job.attempt,
         "retries": job.retried,
         "stalls": job.stalled,
+        "jid": job.jid or None,
         "error": job.error or None,
         "progress": job.progress,
         "data": spliced(job.data),

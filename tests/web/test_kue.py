@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from playwright.async_api import Page, expect
+
 from tests.patience import PATIENCE
 from tests.web.conftest import Dashboard
 from tests.web.test_ocypod import scheduler as scheduler  # noqa: PLC0414 (a fixture)
@@ -79,14 +81,31 @@ async def its_page_shows_it_as_it_goes(server: Dashboard) -> None:
     await server.client.patch(f"/api/tracked/{job}", json=said)
     page = await server.get(f"/jobs/{job}")
     assert page.status_code == 200
-    assert page.headers["refresh"] == "2"
-    for shown in ("Report", "running", "40.0 % done", "&lt;b&gt;two&lt;/b&gt;", "&lt;i&gt;w", "&lt;/code&gt;"):
+    assert 'data-every="2000"' in page.text
+    for shown in ("Report", "running", "40.0 %", "&lt;b&gt;two&lt;/b&gt;", "&lt;i&gt;w", "&lt;/code&gt;"):
         assert shown in page.text, shown
     assert "<b>two" not in page.text
     await server.client.patch(f"/api/tracked/{job}", json={"status": "failed", "error": "<u>boom", "permanent": True})
     page = await server.get(f"/jobs/{job}")
-    assert "refresh" not in page.headers
+    assert "data-every" not in page.text
     assert "&lt;u&gt;boom" in page.text
+
+
+async def their_page_lists_them(server: Dashboard) -> None:
+    """By state, type and tag; what others wrote is text; one page after the other."""
+    for number in range(52):
+        await create(server, queue="many", type="Many", tags=["<b>all"] + ["odd"] * (number % 2), priority=number)
+    await server.client.post("/api/tracked/take", json={"type": "Many"})
+    page = (await server.get("/tracked-jobs?type=Many")).text
+    assert page.count("<tr>") == 51
+    assert "&lt;b&gt;all" in page and "<b>all" not in page
+    assert "/tracked-jobs?type=Many&amp;offset=50" in page
+    assert (await server.get("/tracked-jobs?type=Many&offset=50")).text.count("<tr>") == 3
+    assert (await server.get("/tracked-jobs?type=Many&tag=odd")).text.count("<tr>") == 27
+    assert (await server.get("/tracked-jobs?type=Many&state=active")).text.count("<tr>") == 2
+    assert "None." in (await server.get("/tracked-jobs?tag=none")).text
+    assert len(await ids(server, tag="odd", limit=1000)) == 26
+    assert await ids(server, tag="odd", type="print") == []
 
 
 async def singletons(server: Dashboard) -> None:
@@ -158,8 +177,29 @@ async def test_tracked_jobs_over_http(server: Dashboard) -> None:
         listings,
         progress_output_and_log,
         its_page_shows_it_as_it_goes,
+        their_page_lists_them,
         singletons,
         what_cannot_be,
         changes_come_as_events,
     ):
         await part(server)
+
+
+async def test_a_page_follows_a_tracked_job(server: Dashboard, page: Page) -> None:
+    """Progress, log lines and the end come by themselves; the list leads to it."""
+    await page.goto(f"{server.address}/tracked-jobs")
+    await expect(page.get_by_text("No tracked job yet")).to_be_visible()
+    job = (await create(server, queue="q", type="Report", tags=["monthly"]))["id"]
+    await page.get_by_role("link", name="Report").click()  # the list showed it by itself
+    assert page.url.endswith(f"/jobs/{job}")
+    attempt = (await server.client.post("/api/tracked/take", json={"queue": "q", "worker": "w1"})).headers["X-Attempt"]
+    for said in ({"progress": 40, "lines": ["one", "two"]}, {"progress": 90, "lines": ["three"]}):
+        await server.client.patch(f"/api/tracked/{job}", json=said, headers={"X-Attempt": attempt})
+    await expect(page.get_by_role("log").get_by_role("listitem")).to_have_count(3)
+    await expect(page.locator("#tracked")).to_contain_text("90.0 %")
+    done = {"status": "completed", "output": {"rows": 7}}
+    await server.client.patch(f"/api/tracked/{job}", json=done, headers={"X-Attempt": attempt})
+    await expect(page.locator("#tracked-state")).to_have_text("completed")
+    await expect(page.locator("#tracked")).to_contain_text('{"rows":7}')
+    await page.get_by_role("link", name="monthly").click()
+    await expect(page.locator("tbody tr")).to_have_count(1)

@@ -117,12 +117,14 @@
   }
 
   function refresh(element) {
-    if (document.hidden || occupied(element)) return;
+    if (!element.dataset.refresh || document.hidden || occupied(element)) return;
     fetch(element.dataset.refresh, { headers: { Accept: "text/html" } }).then(function (answer) {
       return answer.ok ? answer.text() : "";
     }).then(function (text) {
       if (!text || occupied(element)) return;
       var fresh = new DOMParser().parseFromString(text, "text/html");
+      var same = fresh.getElementById(element.id);
+      if (same && !same.dataset.refresh) element.dataset.refresh = ""; // it has ended: nothing more will come
       [element.id, "health"].forEach(function (id) {
         var old = document.getElementById(id), found = fresh.getElementById(id);
         if (!old || !found) return;
@@ -133,7 +135,7 @@
   }
 
   document.querySelectorAll("[data-refresh]").forEach(function (element) {
-    window.setInterval(refresh, REFRESH, element);
+    window.setInterval(refresh, Number(element.dataset.every) || REFRESH, element);
   });
   localise(document);
   window.setInterval(tell, 1000);

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 log = logging.getLogger("amqpjobs")
 
@@ -78,6 +79,19 @@ async def first_failure(services: Sequence[Service]) -> str:
             watch.cancel()
     ended = done.pop()
     return f"{watches[ended].name} ended: {ended.result() or 'without an error'}"
+
+
+async def first_to_end(*works: Coroutine[Any, Any, object]) -> None:
+    """Run them until one ends; raises what it raised, when the others were cancelled and have stopped too."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -53,18 +52,7 @@ class StreamLeader(Service):
 
     async def run(self) -> None:
         """Elected: reign. A reign that ends by an error is tried again with a new term."""
-        election = self._scheduler.election
-        while True:
-            await election.held.wait()
-            reigning = asyncio.ensure_future(self._reign())
-            lost = asyncio.ensure_future(election.lost())
-            try:
-                await asyncio.wait({reigning, lost}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (reigning, lost):
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
+        await self._scheduler.election.serve(self._reign)
 
     async def _reign(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from amqpjobs.clock import Clock
 from amqpjobs.model import controls, names, text
 from amqpjobs.model.recurring import Recurring, Refused
 from amqpjobs.scheduler.election import Election
-from amqpjobs.service import Service
+from amqpjobs.service import Service, first_to_end
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.controls_view import ControlsView
 from amqpjobs.streams.errors import BrokerError
@@ -91,12 +91,7 @@ class ControlsKeeper(Service):
         return controls.snapshot(log.controls, now, after=self.view.reached), log.asked
 
     async def _wait_for_news(self, seconds: float) -> None:
-        waiting = [asyncio.create_task(self._news.wait()), asyncio.create_task(self._clock.sleep(seconds))]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        await first_to_end(self._news.wait(), self._clock.sleep(seconds))
 
     def _look(self) -> None:
         """What our snapshot under way says is no news, though the word of it comes later from the folding thread.

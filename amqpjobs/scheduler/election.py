@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
-from amqpjobs.service import Service
+from amqpjobs.service import Service, first_to_end
 from amqpjobs.streams import topology
 from amqpjobs.streams.errors import AccessRefused, BrokerError, PreconditionFailed
 from amqpjobs.streams.link import Link
@@ -52,6 +54,12 @@ class Election(Service):
         while self.held.is_set():
             self.changed.clear()
             await self.changed.wait()
+
+    async def serve(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin the work whenever it is held and cancel it when it is lost, for ever. Raises what the work raises."""
+        while True:
+            await self.held.wait()
+            await first_to_end(work(), self.lost())
 
     async def _hold(self) -> None:
         connection = await self._link.connection()

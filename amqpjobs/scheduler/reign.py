@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from amqpjobs.clock import Clock
@@ -24,6 +24,7 @@ from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.outflow import AHEAD, Outflow
 from amqpjobs.scheduler.recurring import Ticker
 from amqpjobs.scheduler.release import Published, Releaser
+from amqpjobs.service import first_to_end
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.views import DelayedView, OldState
@@ -93,7 +94,7 @@ class Reign:
             await self._win()
             await self._bring_over()
             self.leading = True
-            await _first_to_end(self._serve(), self._flow.run(), self.cleaner.serve(self))
+            await first_to_end(self._serve(), self._flow.run(), self.cleaner.serve(self))
         finally:
             self.leading = False
             self._follower.on_fold.remove(self._wake.set)
@@ -239,13 +240,7 @@ class Reign:
         """Until the next entry is due or anything was folded."""
         next_tick = math.inf if self._ticker is None else self._ticker.next
         wait = min(self._next_due - AHEAD / 2, next_tick) - self._clock.wall()
-        timer = asyncio.ensure_future(self._clock.sleep(min(LONGEST_WAIT, max(0.0, wait))))
-        woken = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            woken.cancel()
+        await first_to_end(self._clock.sleep(min(LONGEST_WAIT, max(0.0, wait))), self._wake.wait())
 
     async def mine(self, question: Callable[[], T]) -> T:
         """Ask the view, in the same breath as whether the term is still ours."""
@@ -277,16 +272,3 @@ class Reign:
             return self._view.store.last_seq(source) >= seq or None
 
         await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
-
-
-async def _first_to_end(*works: Coroutine[Any, Any, None]) -> None:
-    """Run them until one ends; raises what it raised, when the others have stopped too."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()

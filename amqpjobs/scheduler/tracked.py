@@ -9,7 +9,6 @@ do not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.reign import BATCH, FOLD_TIMEOUT, LONGEST_WAIT, Deposed
 from amqpjobs.scheduler.tracked_answers import Answers
 from amqpjobs.scheduler.tracked_offers import Offers
-from amqpjobs.service import Service
+from amqpjobs.service import Service, first_to_end
 from amqpjobs.settings import StreamLimits, age_seconds
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
@@ -68,22 +67,9 @@ class TrackedLeader(Service):
         """Elected: lead. What ends by an error is tried again with a new term."""
         self.follower.on_fold.append(self._answer)
         try:
-            await self._lead_when_elected()
+            await self._election.serve(self._reign)
         finally:
             self.follower.on_fold.remove(self._answer)
-
-    async def _lead_when_elected(self) -> None:
-        while True:
-            await self._election.held.wait()
-            reigning = asyncio.ensure_future(self._reign())
-            lost = asyncio.ensure_future(self._election.lost())
-            try:
-                await asyncio.wait({reigning, lost}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (reigning, lost):
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
 
     async def start(self) -> None:
         """Start; safe to repeat."""
@@ -231,13 +217,7 @@ class TrackedReign:
         """Until time next changes a job, or anything was folded."""
         wake = await self._mine(self._view.store.next_wake)
         wait = LONGEST_WAIT if wake is None else min(LONGEST_WAIT, max(0.0, wake - self._clock.wall()))
-        timer = asyncio.ensure_future(self._clock.sleep(wait))
-        woken = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            woken.cancel()
+        await first_to_end(self._clock.sleep(wait), self._wake.wait())
 
     async def _mine(self, question: Callable[[], T]) -> T:
         """Ask the view, in the same breath as whether the term is still ours."""

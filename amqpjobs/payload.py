@@ -17,6 +17,8 @@ MAX_DEPTH = text.MAX_DEPTH - 2
 MAX_INTEGER_BITS = 14_000
 """Integers of about 4,200 digits and more are refused: readers give up on them."""
 MAX_RETRY = 1000
+MOST_KEY = 4096
+"""Characters of a singleton's key."""
 _TEXT = frozenset([str])
 
 
@@ -42,6 +44,10 @@ class JobOptions(TypedDict, total=False):
     dead: bool
     """False: discarded, and counted as failed, when the last try fails; True (default): kept among the dead."""
     backtrace: bool | int
+    track: bool
+    """True: its life can be asked about (docs/tracked.md)."""
+    key: str
+    """At most one job of a key and queue runs at a time; such a job is tracked."""
     meta: Mapping[str, Any]
     """Anything of yours in JSON; it travels along unchanged."""
 
@@ -161,6 +167,12 @@ def _backtrace(key: str, value: object) -> bool | int:
     return value if isinstance(value, bool) else _whole(key, value, 10_000)
 
 
+def _key(key: str, value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_KEY:
+        raise ValueError(f"{key} is a string of 1 to {MOST_KEY} characters, not {str(value)[:80]!r}")
+    return value
+
+
 def _meta(key: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{key} is a mapping with string keys, not {value!r}")
@@ -180,6 +192,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "expires_in": _seconds,
     "dead": _flag,
     "backtrace": _backtrace,
+    "track": _flag,
+    "key": _key,
     "meta": _meta,
 }
 

@@ -93,8 +93,9 @@ def _body(told: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[Fie
         return
     if "$ref" in schema:
         schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    for name, each in schema.get("properties", {}).items():
-        yield Field(name, "body", _kind(each), name in schema.get("required", ()), each.get("description", ""))
+    for form in schema.get("anyOf", [schema]):
+        for name, each in form.get("properties", {}).items():
+            yield Field(name, "body", _kind(each), name in form.get("required", ()), each.get("description", ""))
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

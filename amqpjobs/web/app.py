@@ -21,6 +21,7 @@ from amqpjobs.web import (
     enqueueing,
     job_page,
     kue,
+    kue_acts,
     lists,
     login,
     ocypod,
@@ -40,8 +41,8 @@ from amqpjobs.web.prefix import Prefix
 from amqpjobs.web.views import Views
 
 _MODULES = (
-    api, api_page, enqueueing, job_page, queue_pages, process_pages, class_pages, acting, recurring, prometheus,
-    pages, lists, login, ocypod, kue, tracked_pages,
+    api, api_page, enqueueing, kue, kue_acts, job_page, queue_pages, process_pages, class_pages, acting, recurring,
+    prometheus, pages, lists, login, ocypod, tracked_pages,
 )  # fmt: skip
 
 

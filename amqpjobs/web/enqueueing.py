@@ -13,6 +13,7 @@ from starlette.responses import Response
 from amqpjobs.client import Client
 from amqpjobs.model import fields, names, text
 from amqpjobs.streams.errors import BrokerError, ConfirmTimeout, TooLarge
+from amqpjobs.web.kue_acts import NewJob, create
 from amqpjobs.web.lists import views_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import json_response
@@ -40,6 +41,8 @@ class Wanted(BaseModel):
     expires_in: float | None = None
     dead: bool | None = None
     backtrace: bool | int | None = None
+    track: bool | None = None
+    key: str | None = None
     meta: dict[str, Any] | None = None
 
     def options(self) -> dict[str, Any]:
@@ -54,16 +57,20 @@ class Wanted(BaseModel):
         return found
 
 
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": Wanted.model_json_schema()}}}}
+_SCHEMA = {"anyOf": [Wanted.model_json_schema(), NewJob.model_json_schema()]}
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
 
 
 @router.post("/api/jobs", status_code=201, tags=["jobs"], openapi_extra=_BODY)
 async def enqueue(request: Request) -> Response:
     """Put a job on its queue, now or later. 201: the broker has confirmed it; 202: it may have arrived (with the same
-    `jid` a second copy can be told apart); 503: it was not sent."""
+    `jid` a second copy can be told apart); 503: it was not sent. With a `type` or `key`, and no `class`: a tracked job,
+    201; or 200 where one of its key waited, and was changed."""
     wanted = await asyncio.to_thread(_read, await request.body())  # it may have megabytes
     if isinstance(wanted, Response):
         return wanted
+    if isinstance(wanted, NewJob):
+        return await create(request, wanted)
     blocked = views_of(request).link.blocked
     if blocked is not None:
         return problem(503, "Not sent", f"The broker takes no messages: {blocked}.")
@@ -103,10 +110,12 @@ async def _send(client: Client, wanted: Wanted, jid: str, due: float | None) -> 
         await client.enqueue_at(due, wanted.cls, *args, kwargs=kwargs, **options)
 
 
-def _read(body: bytes) -> Wanted | Response:
+def _read(body: bytes) -> Wanted | NewJob | Response:
     """Read by our own parser, which is strict and keeps integers of any size."""
     try:
-        return Wanted.model_validate(text.parse(body))
+        value = text.parse(body)
+        tracked = isinstance(value, dict) and "class" not in value and not value.keys().isdisjoint(("type", "key"))
+        return NewJob.model_validate(value) if tracked else Wanted.model_validate(value)
     except text.NotJson as error:
         return problem(422, "Parameters out of bounds", f"the body is no JSON: {error}")
     except ValidationError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from amqpjobs.model import names, text
-from amqpjobs.web import biography, items
+from amqpjobs.web import biography, items, kue
 from amqpjobs.web.acting import SETS
 from amqpjobs.web.biography import Copy, Event
 from amqpjobs.web.lists import LABELS, views_of
@@ -16,7 +16,7 @@ from amqpjobs.web.pages import page_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.queue_pages import Running, running
 from amqpjobs.web.responses import json_response
-from amqpjobs.web.tracked import door
+from amqpjobs.web.tracked import answer, door
 from amqpjobs.web.tracked_pages import for_page
 from amqpjobs.web.views import Views
 
@@ -42,8 +42,12 @@ class Life(NamedTuple):
 
 
 @router.get("/api/jobs/{jid:path}", tags=["jobs"])
-async def one(request: Request, jid: str) -> Response:
-    """All that is known of one job: where it waits, where it runs, its runs, and what happened in order of time."""
+async def one(request: Request, jid: str, after: Annotated[int, Query(ge=0, le=2**31)] = 0) -> Response:
+    """All that is known of one job: where it waits, where it runs, its runs, and what happened in order of time. Of a
+    tracked one, by its number: what it is, with its log from line `after` on."""
+    tracked = await kue.numbered(door(request), jid, after)
+    if tracked is not None:
+        return answer(tracked)
     life = await _life(views_of(request), text.safe(jid))
     if not life.events and not life.running:
         return problem(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from amqpjobs import payload
+
+
+class Note(NamedTuple):
+    """What a job says of itself while it runs; None where it says nothing."""
+
+    lines: tuple[str, ...] = ()
+    progress: float | None = None
+    output: Any = None
 
 
 @dataclass(slots=True)
@@ -23,6 +35,21 @@ class JobContext:
     cancelled: bool = False
     """Set when the result is no longer wanted (the job was cancelled, its time limit passed, or the worker's stop did):
     a thread cannot be stopped from outside, so long loops look here."""
+    teller: Callable[[Note], None] | None = field(default=None, repr=False)
+    """Of a tracked job: takes what it says of itself, from any thread."""
+
+    def tell(self, *lines: str, progress: float | None = None, output: Any = None) -> None:
+        """Lines for the log of a tracked job, how far it is, and what it has put out so far (what JSON can carry).
+
+        They appear on its page as they come; of a plain job nothing becomes of them. Raises TypeError for
+        an output that JSON cannot carry, ValueError for a progress that is no finite number.
+        """
+        if output is not None:
+            payload.carry(self.name, {"output": output})
+        if progress is not None and not math.isfinite(progress):
+            raise ValueError(f"progress is a finite number, not {progress}")
+        if self.teller is not None:
+            self.teller(Note(lines, progress, output))
 
 
 _current: ContextVar[JobContext | None] = ContextVar("amqpjobs_job", default=None)

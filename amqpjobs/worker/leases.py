@@ -27,6 +27,7 @@ from amqpjobs.model.tracked_verdicts import Answer, Granted
 from amqpjobs.service import Service
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.tracked_caller import TrackedCaller
+from amqpjobs.worker.context import Note
 from amqpjobs.worker.executor import Ended, Run
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.outcomes import Recorder
@@ -46,7 +47,7 @@ PATIENCE = 5.0
 class Lease:
     """A granted job in this process."""
 
-    __slots__ = ("beaten", "granted", "lost")
+    __slots__ = ("beaten", "granted", "lost", "note", "telling")
 
     def __init__(self, granted: Granted, now: float) -> None:
         self.granted = granted
@@ -54,6 +55,9 @@ class Lease:
         """The steady second of its last sign of life."""
         self.lost = False
         """Somebody else has it, or it has ended: what happens here counts no more."""
+        self.note = Note()
+        """What the job has said and is not told yet."""
+        self.telling = False
 
 
 class Leases(Service):
@@ -150,6 +154,12 @@ class Leases(Service):
             return
         self._ledger.written(run.delivery)
         _adapt(run, granted)
+        loop = asyncio.get_running_loop()
+
+        def tell(note: Note) -> None:
+            loop.call_soon_threadsafe(self._noted, lease, note)
+
+        run.context.teller = tell
         self.on_granted(run)
 
     def _refused(self, run: Run, why: str) -> None:
@@ -174,8 +184,29 @@ class Leases(Service):
             lease.lost = True
             run.cancel()
 
+    def _noted(self, lease: Lease, note: Note) -> None:
+        before = lease.note
+        lease.note = Note(
+            before.lines + tuple(map(_clipped, note.lines)),
+            before.progress if note.progress is None else note.progress,
+            before.output if note.output is None else note.output,
+        )
+        if not lease.telling:
+            lease.telling = True
+            self._spawn(self._tell_notes(lease))
+
+    async def _tell_notes(self, lease: Lease) -> None:
+        """What is said while one note is on its way goes with the next."""
+        try:
+            while lease.note != Note() and not lease.lost:
+                await self._until_answered(_noting(lease))
+        finally:
+            lease.telling = False
+
     async def _tell(self, run: Run, lease: Lease, ended: Ended) -> None:
         word = Word.CONFLICT
+        while lease.note != Note() and not lease.lost:
+            await self._until_answered(_noting(lease))
         if not lease.lost:
             word = (await self._until_answered(self._word_of(run, lease.granted, ended))).word
         self._held.pop(run, None)
@@ -239,6 +270,16 @@ def _adapt(run: Run, granted: Granted) -> None:
     run.context.jid = run.job.jid
     run.context.attempt = granted.retried + 1
     run.context.retries_left = max(0, granted.retries - granted.retried)
+
+
+def _noting(lease: Lease) -> Report:
+    """The command of what is not told yet, which is told with it."""
+    note, granted = lease.note, lease.granted
+    lease.note = Note(note.lines[MOST_TAGS:])
+    output = None if note.output is None else text.dump(note.output)
+    return Report(
+        granted.id, granted.token, output=output, progress=note.progress, lines=note.lines[:MOST_TAGS]
+    )  # fmt: skip
 
 
 def _settled() -> Subscription:

@@ -68,9 +68,12 @@ async def test_a_tracked_job_runs_when_it_is_granted_and_its_life_is_told(
     @jobs.job
     async def asynchronous(*args: Any) -> None:
         ran.append((current().jid, args))
+        current().tell("begun", progress=40.0)
+        current().tell("done", output={"x": [1.5]})
 
     @jobs.job
     def plain(**kwargs: Any) -> None:
+        current().tell(progress=50.0)
         ran.append((current().jid, kwargs))
 
     metrics = await watch(names.METRICS)
@@ -80,6 +83,10 @@ async def test_a_tracked_job_runs_when_it_is_granted_and_its_life_is_told(
     for jid in ("one", "two"):
         done = await life(door, jid, State.COMPLETED)
         assert (done.queue, done.attempt, done.worker) == ("default", 1, worker.identity.name)
+        assert done.progress == {"one": 40.0, "two": 50.0}[jid]
+    told = await life(door, "one", State.COMPLETED)
+    assert told.output == b'{"x":[1.5]}'
+    assert [line for _, _, line in await door.query(lambda: door.view.store.lines(told.id))] == ["begun", "done"]
     assert sorted(ran) == [("one", (1, 1.5)), ("two", {})]
     found = await metrics.until(2)
     assert {(each["jid"], each["status"]) for each in found} == {("one", "success"), ("two", "success")}

@@ -127,9 +127,9 @@ async def test_queasy_and_kue(settings: Settings, link: Link, tmp_path: Path, ev
             ask("HSET", "q:job:7", *(word for pair in inactive.items() for word in pair))
             await run("kue", new.address, "-p", ask.port)  # type: ignore[attr-defined]
             assert ask("ZCARD", "{mail}") == ask("ZCARD", "q:jobs:inactive") == "0"
-        (queasy,) = (await new.get("/api/tracked", params={"state": "delayed"})).json()
+        (queasy,) = (await new.get("/api/jobs", params={"state": "delayed"})).json()
         assert (queasy["key"], queasy["data"], queasy["run_at"]) == ("k", {"a": 1}, 4e9)
-        (kue,) = (await new.get("/api/tracked", params={"type": "print"})).json()
+        (kue,) = (await new.get("/api/jobs", params={"type": "print"})).json()
         assert (kue["priority"], kue["data"], kue["state"]) == (-10, {"kissa": "ismo"}, "inactive")
 
 

@@ -1,4 +1,4 @@
-"""Tracked jobs under /api/tracked: Kue's listings and priorities, Queasy's singletons, and changes as they come."""
+"""Tracked jobs under /api/jobs: Kue's listings and priorities, Queasy's singletons, and changes as they come."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 async def create(server: Dashboard, status: int = 201, **job: Any) -> dict[str, Any]:
-    response = await server.client.post("/api/tracked", json=job)
+    response = await server.client.post("/api/jobs", json=job)
     assert response.status_code == status, response.text
     made: dict[str, Any] = response.json()
     return made
 
 
 async def ids(server: Dashboard, **wanted: Any) -> list[int]:
-    return [job["id"] for job in (await server.get("/api/tracked", params=wanted)).json()]
+    return [job["id"] for job in (await server.get("/api/jobs", params=wanted)).json()]
 
 
 async def listings(server: Dashboard) -> None:
@@ -45,47 +45,47 @@ async def listings(server: Dashboard) -> None:
     assert await ids(server, type="print") == [other]
     assert await ids(server) == [*order[:5], later, other, order[5]]
     assert await ids(server, limit=2, offset=1) == order[1:3]
-    assert (await server.get("/api/tracked/types")).json() == ["mail", "print"]
-    taken = await server.client.post("/api/tracked/take", json={"type": "mail"})
+    assert (await server.get("/api/jobs/types")).json() == ["mail", "print"]
+    taken = await server.client.post("/api/jobs/take", json={"type": "mail"})
     assert taken.json()["id"] == made["critical"]
     assert await ids(server, state="active") == [made["critical"]]
     held = {"X-Attempt": taken.headers["X-Attempt"]}
-    done = await server.client.patch(f"/api/tracked/{made['critical']}", json={"status": "completed"}, headers=held)
+    done = await server.client.patch(f"/api/jobs/{made['critical']}", json={"status": "completed"}, headers=held)
     assert done.status_code == 204
     assert await ids(server, state="complete", type="mail") == [made["critical"]]
-    assert (await server.get("/api/tracked", params={"state": "none"})).status_code == 422
-    assert (await server.get("/api/tracked/counts")).json() == {
+    assert (await server.get("/api/jobs", params={"state": "none"})).status_code == 422
+    assert (await server.get("/api/jobs/counts")).json() == {
         "inactive": 6, "active": 0, "complete": 1, "failed": 0, "delayed": 1, "cancelled": 0,
     }  # fmt: skip
-    job = (await server.get(f"/api/tracked/{other}")).json()
+    job = (await server.get(f"/api/jobs/{other}")).json()
     assert (job["data"], job["type"], job["state"], job["priority"]) == ({"kissa": "ismo"}, "print", "inactive", 0)
     assert before - 1 <= job["created_at"] <= job["updated_at"] <= time.time() * 1000 + 1
 
 
 async def progress_output_and_log(server: Dashboard) -> None:
     job = (await create(server, queue="watched", type="w"))["id"]
-    await server.client.post("/api/tracked/take", json={"queue": "watched"})
+    await server.client.post("/api/jobs/take", json={"queue": "watched"})
     said = {"progress": 40, "output": {"x": 1.5}, "lines": ["one", "<b>two</b>"]}
-    assert (await server.client.patch(f"/api/tracked/{job}", json=said)).status_code == 204
-    assert (await server.client.patch(f"/api/tracked/{job}", json={"lines": ["three"]})).status_code == 204
-    shown = (await server.get(f"/api/tracked/{job}")).json()
+    assert (await server.client.patch(f"/api/jobs/{job}", json=said)).status_code == 204
+    assert (await server.client.patch(f"/api/jobs/{job}", json={"lines": ["three"]})).status_code == 204
+    shown = (await server.get(f"/api/jobs/{job}")).json()
     assert (shown["progress"], shown["output"]) == (40, {"x": 1.5})
     assert [line["line"] for line in shown["log"]] == ["one", "<b>two</b>", "three"]
-    assert [line["n"] for line in (await server.get(f"/api/tracked/{job}?after=2")).json()["log"]] == [3]
+    assert [line["n"] for line in (await server.get(f"/api/jobs/{job}?after=2")).json()["log"]] == [3]
 
 
 async def its_page_shows_it_as_it_goes(server: Dashboard) -> None:
     job = (await create(server, queue="paged", type="Report", data={"n": 1.10}, key="k"))["id"]
-    await server.client.post("/api/tracked/take", json={"queue": "paged", "worker": "<i>w</i>"})
+    await server.client.post("/api/jobs/take", json={"queue": "paged", "worker": "<i>w</i>"})
     said = {"progress": 40, "output": {"x": "</code>"}, "lines": ["one", "<b>two</b>"]}
-    await server.client.patch(f"/api/tracked/{job}", json=said)
+    await server.client.patch(f"/api/jobs/{job}", json=said)
     page = await server.get(f"/jobs/{job}")
     assert page.status_code == 200
     assert 'data-every="2000"' in page.text
     for shown in ("Report", "running", "40.0 %", "&lt;b&gt;two&lt;/b&gt;", "&lt;i&gt;w", "&lt;/code&gt;"):
         assert shown in page.text, shown
     assert "<b>two" not in page.text
-    await server.client.patch(f"/api/tracked/{job}", json={"status": "failed", "error": "<u>boom", "permanent": True})
+    await server.client.patch(f"/api/jobs/{job}", json={"status": "failed", "error": "<u>boom", "permanent": True})
     page = await server.get(f"/jobs/{job}")
     assert "data-every" not in page.text
     assert "&lt;u&gt;boom" in page.text
@@ -95,7 +95,7 @@ async def their_page_lists_them(server: Dashboard) -> None:
     """By state, type and tag; what others wrote is text; one page after the other."""
     for number in range(52):
         await create(server, queue="many", type="Many", tags=["<b>all"] + ["odd"] * (number % 2), priority=number)
-    await server.client.post("/api/tracked/take", json={"type": "Many"})
+    await server.client.post("/api/jobs/take", json={"type": "Many"})
     page = (await server.get("/tracked-jobs?type=Many")).text
     assert page.count("<tr>") == 51
     assert "&lt;b&gt;all" in page and "<b>all" not in page
@@ -112,32 +112,34 @@ async def singletons(server: Dashboard) -> None:
     """Queasy's ways in over HTTP: dispatch, update, blocked, cancel, evicted."""
     job = (await create(server, queue="one", key="k", data=1))["id"]
     assert (await create(server, 200, queue="one", key="k", data=2))["id"] == job
-    taken = await server.client.post("/api/tracked/take", json={"queue": "one", "worker": "w"})
+    taken = await server.client.post("/api/jobs/take", json={"queue": "one", "worker": "w"})
     assert taken.json()["data"] == 2
-    assert (await server.client.post("/api/tracked/cancel", json={"queue": "one", "key": "k"})).status_code == 409
+    assert (await server.client.post("/api/jobs/cancel", json={"queue": "one", "key": "k"})).status_code == 409
     blocked = await create(server, queue="one", key="k", data=3)
     assert (blocked["status"], blocked["state"]) == ("blocked", "delayed")
-    assert (await server.client.post("/api/tracked/take", json={"queue": "one"})).status_code == 204
-    assert (await server.client.post("/api/tracked/bump", json={"worker": "w"})).status_code == 204
-    assert (await server.client.post("/api/tracked/bump", json={"worker": "v"})).status_code == 410
-    assert (await server.client.post(f"/api/tracked/{job}/beat", headers={"X-Attempt": "x"})).status_code == 409
+    assert (await server.client.post("/api/jobs/take", json={"queue": "one"})).status_code == 204
+    assert (await server.client.post("/api/jobs/bump", json={"worker": "w"})).status_code == 204
+    assert (await server.client.post("/api/jobs/bump", json={"worker": "v"})).status_code == 410
+    assert (await server.client.post(f"/api/jobs/{job}/beat", headers={"X-Attempt": "x"})).status_code == 409
     failed = {"status": "failed", "error": "boom", "permanent": True}
-    assert (await server.client.patch(f"/api/tracked/{job}", json=failed)).status_code == 204
-    assert (await server.get(f"/api/tracked/{blocked['id']}")).json()["status"] == "queued"
-    assert (await server.client.post("/api/tracked/cancel", json={"queue": "one", "key": "k"})).status_code == 204
-    assert (await server.client.post("/api/tracked/cancel", json={"queue": "one", "key": "k"})).status_code == 404
+    assert (await server.client.patch(f"/api/jobs/{job}", json=failed)).status_code == 204
+    assert (await server.get(f"/api/jobs/{blocked['id']}")).json()["status"] == "queued"
+    assert (await server.client.post("/api/jobs/cancel", json={"queue": "one", "key": "k"})).status_code == 204
+    assert (await server.client.post("/api/jobs/cancel", json={"queue": "one", "key": "k"})).status_code == 404
 
 
 async def what_cannot_be(server: Dashboard) -> None:
     for method, path, body, status in [
-        ("POST", "", {"priority": "urgent"}, 422), ("POST", "", {"queue": "a/b"}, 422), ("POST", "", {"x": 1}, 422),
-        ("POST", "", {"settings": {"timeout": -1}}, 422), ("POST", "", {"settings": {"x": 1}}, 422),
-        ("POST", "", {"update_run_at": "sometimes"}, 422), ("POST", "/take", {}, 422),
+        ("POST", "", {"type": "t", "priority": "urgent"}, 422), ("POST", "", {"type": "t", "queue": "a/b"}, 422),
+        ("POST", "", {"type": "t", "x": 1}, 422), ("POST", "", {"queue": "q"}, 422),
+        ("POST", "", {"type": "t", "settings": {"timeout": -1}}, 422),
+        ("POST", "", {"key": "k", "settings": {"x": 1}}, 422),
+        ("POST", "", {"key": "k", "update_run_at": "sometimes"}, 422), ("POST", "/take", {}, 422),
         ("POST", "/take", {"queue": "none"}, 404), ("PATCH", "/7", {"status": "timed_out"}, 422),
         ("GET", "/7", None, 404), ("PATCH", "/7", {}, 404), ("DELETE", "/7", None, 404), ("POST", "/7/beat", None, 404),
-        ("GET", "/x", None, 422),
+        ("GET", "/x", None, 404), ("POST", "", {}, 422),
     ]:  # fmt: skip
-        response = await server.client.request(method, f"/api/tracked{path}", json=body)
+        response = await server.client.request(method, f"/api/jobs{path}", json=body)
         assert response.status_code == status, (method, path, body, response.text)
 
 
@@ -146,7 +148,7 @@ async def changes_come_as_events(server: Dashboard) -> None:
     listening = asyncio.Event()
 
     async def listen() -> None:
-        async with server.client.stream("GET", "/api/tracked/events") as response:
+        async with server.client.stream("GET", "/api/jobs/events") as response:
             name = ""
             async for line in response.aiter_lines():
                 field, _, value = line.partition(": ")
@@ -162,10 +164,10 @@ async def changes_come_as_events(server: Dashboard) -> None:
     task = asyncio.create_task(listen())
     async with asyncio.timeout(PATIENCE):
         await listening.wait()
-        job = (await create(server, queue="told"))["id"]
-        await server.client.post("/api/tracked/take", json={"queue": "told"})
-        await server.client.patch(f"/api/tracked/{job}", json={"status": "completed"})
-        assert (await server.client.delete(f"/api/tracked/{job}")).status_code == 204
+        job = (await create(server, queue="told", type="w"))["id"]
+        await server.client.post("/api/jobs/take", json={"queue": "told"})
+        await server.client.patch(f"/api/jobs/{job}", json={"status": "completed"})
+        assert (await server.client.delete(f"/api/jobs/{job}")).status_code == 204
         await task
     statuses = [status for name, status in seen if name == "job"]
     assert statuses == sorted(statuses, key=["queued", "running", "completed"].index)
@@ -192,13 +194,13 @@ async def test_a_page_follows_a_tracked_job(server: Dashboard, page: Page) -> No
     job = (await create(server, queue="q", type="Report", tags=["monthly"]))["id"]
     await page.get_by_role("link", name="Report").click()  # the list showed it by itself
     assert page.url.endswith(f"/jobs/{job}")
-    attempt = (await server.client.post("/api/tracked/take", json={"queue": "q", "worker": "w1"})).headers["X-Attempt"]
+    attempt = (await server.client.post("/api/jobs/take", json={"queue": "q", "worker": "w1"})).headers["X-Attempt"]
     for said in ({"progress": 40, "lines": ["one", "two"]}, {"progress": 90, "lines": ["three"]}):
-        await server.client.patch(f"/api/tracked/{job}", json=said, headers={"X-Attempt": attempt})
+        await server.client.patch(f"/api/jobs/{job}", json=said, headers={"X-Attempt": attempt})
     await expect(page.get_by_role("log").get_by_role("listitem")).to_have_count(3)
     await expect(page.locator("#tracked")).to_contain_text("90.0 %")
     done = {"status": "completed", "output": {"rows": 7}}
-    await server.client.patch(f"/api/tracked/{job}", json=done, headers={"X-Attempt": attempt})
+    await server.client.patch(f"/api/jobs/{job}", json=done, headers={"X-Attempt": attempt})
     await expect(page.locator("#tracked-state")).to_have_text("completed")
     await expect(page.locator("#tracked")).to_contain_text('{"rows":7}')
     await page.get_by_role("link", name="monthly").click()

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 FILE = "lag.json"
 PROMETHEUS = "lag.prom"
-_HELP = {
-    "messages": "amqpjobs_pipeline_behind_messages Messages of the stream that are not in the lake.",
-    "since": "amqpjobs_pipeline_behind_since_seconds When the lake last held all of the stream (seconds since 1970).",
+FIGURES = {
+    "messages": ("pipeline_behind_messages", "Messages of the stream that are not in the lake."),
+    "since": ("pipeline_behind_since_seconds", "The lake holds what was appended before (seconds since 1970)."),
+    "at": ("pipeline_told_seconds", "When the pipeline told these figures (seconds since 1970)."),
 }
+"""What Prometheus gets of a `Lag`: the name after `amqpjobs_`, and what it is."""
 
 
 class Lag(NamedTuple):
-    """Of one stream: messages that were not in the lake at `at`, and when it last held all of them (None: never)."""
+    """Of one stream: messages that were not in the lake at `at`; all that came before `since` is (None: not known)."""
 
     stream: str
     messages: int
@@ -40,9 +42,9 @@ def write(folder: Path, lags: list[Lag]) -> None:
 def prometheus(lags: list[Lag]) -> str:
     """The figures in Prometheus' text format."""
     lines = []
-    for field, told in _HELP.items():
-        name = told.partition(" ")[0]
-        lines += [f"# HELP {told}", f"# TYPE {name} gauge"]
+    for field, (short, about) in FIGURES.items():
+        name = f"amqpjobs_{short}"
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
         values = [(each.stream, getattr(each, field)) for each in lags]
         lines += [f'{name}{{stream="{stream}"}} {value}' for stream, value in values if value is not None]
     return "\n".join(lines) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
@@ -17,10 +17,9 @@ from amqpjobs.pipeline.ingest import Ingest, Step, StreamAnew
 from amqpjobs.pipeline.lake import Lake
 from amqpjobs.pipeline.progress import Progress
 from amqpjobs.pipeline.rollup import roll_up
-from amqpjobs.pipeline.tables import RAW, Raw
+from amqpjobs.pipeline.tables import RAW
 from amqpjobs.pipeline.upkeep import Upkeep
 from amqpjobs.streams.errors import BrokerError, Refused
-from amqpjobs.streams.ranges import Range
 
 log = logging.getLogger("amqpjobs.pipeline")
 
@@ -75,12 +74,14 @@ class Loop:
 
     def _round(self) -> bool:
         """Read once of each stream that has something; whether all that was there is in the lake then."""
+        began = time.time()
         planned = self.ingest.plan()
-        self._tell(planned)
+        self._tell({raw.stream: wanted.tail - wanted.start for raw, wanted in planned}, began)
         for raw, wanted in planned:
             if self.stopped():
                 return True
             self._report(self.ingest.take(raw, wanted))
+        self._tell({raw.stream: wanted.tail - wanted.end for raw, wanted in planned}, began)
         if planned and time.monotonic() - self._rolled >= ROLLUP_SECONDS:
             self._sum_up()
         if time.monotonic() - self._tidied >= UPKEEP_SECONDS:
@@ -102,15 +103,11 @@ class Loop:
         log.info("%s in %.1f s (%s/s), %s behind", words, step.seconds, f"{rate:,.0f}", f"{step.behind:,}")
         self.progress.done(step.messages, step.behind)
 
-    def _tell(self, planned: list[tuple[Raw, Range]]) -> None:
-        """Write the lag down. A stream that nothing was planned of is all in the lake."""
-        now, behind = time.time(), {raw.stream: wanted.tail - wanted.start for raw, wanted in planned}
-        for raw in RAW:
-            if raw.stream not in behind:
-                self._full[raw.stream] = now
-        lag.write(
-            self.lake.folder, [Lag(r.stream, behind.get(r.stream, 0), self._full.get(r.stream), now) for r in RAW]
-        )
+    def _tell(self, behind: Mapping[str, int], began: float) -> None:
+        """Write the lag down: how many messages a stream had beyond the lake when this round began."""
+        self._full |= {raw.stream: began for raw in RAW if not behind.get(raw.stream)}
+        told = [Lag(raw.stream, behind.get(raw.stream, 0), self._full.get(raw.stream), time.time()) for raw in RAW]
+        lag.write(self.lake.folder, told)
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, BrokerError):  # a broker is waited for as long as it takes

@@ -16,6 +16,11 @@ LATE = 5.0
 BEHIND = 2.0
 """Seconds a view may lag before the page says so."""
 
+PIPELINE_BEHIND = 60.0
+"""Seconds for which the lake may lack what a stream holds before the page says so."""
+PIPELINE_SILENT = 600.0
+"""Seconds without a word of the pipeline after which it is taken for stopped: its longest round, with the upkeep."""
+
 FULL = 0.4
 """The share of a stream's limit from which on what waits in it is too much: the leader warns of it too."""
 TOLD = 7 * 86400.0
@@ -43,6 +48,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
         yield from _scheduler(facts)
         yield from _workers(facts)
         yield from _silent(facts)
+        yield from _pipeline(facts)
     yield from _room(facts)
     yield from _record(facts)
     for remark in facts.remarks:
@@ -117,6 +123,27 @@ def _workers(facts: Facts) -> Iterator[Finding]:
             "Start one that takes it:",
             f"python -m amqpjobs.worker -A YOUR_MODULE -q {queue.name}",
         )
+
+
+def _pipeline(facts: Facts) -> Iterator[Finding]:
+    """Whether the lake falls behind; a pipeline that nobody uses has told nothing."""
+    told = max((lag.at for lag in facts.lake), default=facts.at)
+    if facts.at - told > PIPELINE_SILENT:
+        yield Finding(
+            "note",
+            f"The pipeline has said nothing for {wording.age(facts.at - told)}: the lake holds what was before.",
+            "Start it, unless it runs from time to time:",
+            "python -m amqpjobs.pipeline run",
+        )
+        return
+    for lag in facts.lake:
+        if lag.messages and lag.since is not None and facts.at - lag.since > PIPELINE_BEHIND:
+            yield Finding(
+                "note",
+                f"The pipeline is behind: {lag.messages:,} messages of {lag.stream} are not in the lake, the oldest for"
+                f" {wording.age(facts.at - lag.since)}.",
+                "Its log says how fast it reads.",
+            )
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from amqpjobs.history.lag import FIGURES
 from amqpjobs.web.live import Pulse
 from amqpjobs.web.status import Status, Waiting
 
@@ -77,6 +78,8 @@ def _families(status: Status) -> Iterator[Family]:
     yield Family("queue_latest_wait_seconds", "gauge", "How long its latest finished job had waited.", "queue", waits)
     lags = {lag.stream: lag.seconds for lag in facts.lags}
     yield Family("view_lag_seconds", "gauge", "For how long a view has been behind its stream.", "stream", lags)
+    for figure, (name, about) in FIGURES.items():
+        yield Family(name, "gauge", about, "stream", {each.stream: getattr(each, figure) for each in facts.lake})
 
 
 def _count(waiting: Waiting | None) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from amqpjobs.history import lag
 from amqpjobs.model.messages import RunningJob
 from amqpjobs.model.pending import Trim
 from amqpjobs.model.processes import Process
@@ -109,6 +110,8 @@ class Facts:
     depths_at: float | None = None
     days: Sequence[Day] = ()
     """The last days, the oldest first, from the first on which anything finished."""
+    lake: Sequence[lag.Lag] = ()
+    """How far the pipeline has read, as it told last; empty where none ever ran."""
 
 
 @dataclass(frozen=True, slots=True)

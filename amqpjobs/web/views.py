@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
+from amqpjobs.history import lag
 from amqpjobs.model import names, tally
 from amqpjobs.model.processes import Process
 from amqpjobs.model.protocol import Target
@@ -145,6 +146,7 @@ class Views:
             lost=tuple(stream for stream, each in self.delayed.items() if each.view.lost_before is not None),
             depths_at=self.depths.at,
             days=counts.days,
+            lake=lag.read(self.settings.lake_dir),
         )
 
     async def page(self, stream: str, search: Search) -> Page:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
 import duckdb
 import pytest
 
+from amqpjobs.history import lag
 from amqpjobs.model import names
 from amqpjobs.pipeline.lake import Lake
 from amqpjobs.settings import Settings
@@ -84,7 +86,11 @@ def test_a_stream_made_anew_is_read_from_its_start(pipe: Pipe, declared: Setting
     pipe()
     streams.recreate(declared)
     append(declared, names.METRICS, [metric(n) for n in range(100, 120)])
+    began = time.time()
     pipe()
+    told = {each.stream: each for each in lag.read(lake.folder)}[names.METRICS]
+    assert told.messages == 0
+    assert told.since is not None and told.since >= began
     rows = query(lake, "raw_metrics", "SELECT epoch, count(*), count(DISTINCT jid) FROM {t} GROUP BY 1 ORDER BY 1")
     assert rows == [(0, 50, 50), (1, 20, 20)]
     assert query(lake, "metrics_hour", "SELECT sum(count) FROM {t}") == [(70,)]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpjobs.history import lag
 from amqpjobs.model import reading
 from amqpjobs.model.messages import Heartbeat
 from amqpjobs.model.pending import Trim
@@ -17,6 +18,7 @@ from amqpjobs.model.processes import Processes
 from amqpjobs.web import pages, wording
 from amqpjobs.web.diagnosis import findings
 from amqpjobs.web.live import event
+from amqpjobs.web.prometheus import exposition
 from amqpjobs.web.status import Broker, Facts, Lag, QueueLine, Runs, Waiting, status
 from amqpjobs.web.throughput import BARS, STEP, Bar, Throughput, ceiling
 
@@ -73,6 +75,25 @@ def test_what_needs_a_person_is_said(changes: dict[str, Any], said: str) -> None
 def test_what_has_room_or_was_lost_long_ago_needs_nobody() -> None:
     old = Trim(10, 7, NOW - 8 * 86400)
     assert wrongs(retries=Waiting(3, NOW + 5, 0, 40, 100), dead=Waiting(1, trim=old)) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ([lag.Lag("job_metrics", 900, NOW - 61, NOW - 5), lag.Lag("retries", 0, NOW - 5, NOW - 5)],
+         "The pipeline is behind: 900 messages of job_metrics are not in the lake, the oldest for 1 min 1 s."),
+        ([lag.Lag("job_metrics", 900, NOW - 50, NOW - 5)], None),
+        ([lag.Lag("job_metrics", 900, NOW - 950, NOW - 660)], "The pipeline has said nothing for 11 min"),
+        ([lag.Lag("job_metrics", 0, NOW - 590, NOW - 590)], None),
+    ],
+)  # fmt: skip
+def test_a_pipeline_that_stands_or_falls_behind_is_told_of(told: list[lag.Lag], said: str | None) -> None:
+    found = [finding.what for finding in findings(facts(lake=told))]
+    assert len(found) == (said is not None)
+    assert all(said in what for what in found if said is not None)
+    figures = exposition(status(facts(lake=told)))
+    assert f'amqpjobs_pipeline_behind_messages{{stream="job_metrics"}} {told[0].messages}\n' in figures
+    assert f'amqpjobs_pipeline_told_seconds{{stream="job_metrics"}} {told[0].at!r}\n' in figures
 
 
 def test_a_queue_without_a_worker_is_named_when_others_have_one() -> None:

@@ -7,7 +7,6 @@ and the sum are kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 BASE = 1.05
@@ -27,23 +26,12 @@ def bucket_of(us: int) -> int:
     return NONE if us < 1 else math.floor(math.log(us) / math.log(BASE))
 
 
-def quantile(histogram: Iterable[Bucket], q: float, least: int, most: int) -> float | None:
-    """The duration in microseconds that the share `q` (0 to 1) of all does not exceed; None of an empty histogram.
+def within(each: Bucket, share: float) -> float:
+    """The duration in microseconds that the share (0 to 1) of those in a bucket does not exceed.
 
-    `least` and `most` are the exact extremes. Within a bucket it lies half way between the bucket's mean and what an
-    even spread would give: right within 1.3 % whether all in it took the same time or they are spread evenly.
+    It lies half way between the bucket's mean and what an even spread would give: right within 1.3 % whether all in it
+    took the same time or they are spread evenly.
     """
-    ordered = sorted(each for each in histogram if each.n > 0)
-    rank = q * (sum(each.n for each in ordered) - 1)
-    below = 0
-    for each in ordered:
-        if rank < below + each.n:
-            return min(max(_within(each, (rank - below + 0.5) / each.n), float(least)), float(most))
-        below += each.n
-    return float(most) if ordered else None
-
-
-def _within(each: Bucket, share: float) -> float:
     mean = each.us / each.n
     if each.bucket == NONE:
         return mean

@@ -48,10 +48,11 @@ def past_jobs(folder: Path, kind: Kind, since: float, until: float, where: str =
         raise BadCondition("a condition has no semicolon")
     store = Store(folder)
     values = [since, until, _TYPES[kind]]
-    store.rows(TABLES[kind], span(since, until), _LOADED, values)
+    scan = store.scan(TABLES[kind], span(since, until))
+    if scan is None:
+        return []
+    store.rows(_LOADED.format(t=scan), values)
     try:
         return [PastJob(*row) for row in store.sealed(_CHOSEN.replace("{where}", where))]
-    except duckdb.CatalogException:
-        return []  # there is no table yet
     except duckdb.Error as error:
         raise BadCondition(str(error).partition("\n")[0]) from None

@@ -1,36 +1,32 @@
-"""The questions in SQL. `{t}` is the table's files, `{time}` its column of time, `{kind}` run or wait."""
+"""The questions in SQL. `{t}` is the table (`pieces.source`, or a raw one), `{kind}` run or wait."""
 
 from __future__ import annotations
 
-_MINE = (
-    " WHERE {time} >= to_timestamp($1) AND {time} < to_timestamp($2)"
-    " AND ($3::VARCHAR IS NULL OR class = $3) AND ($4::VARCHAR IS NULL OR queue = $4)"
-)
+_MINE = " WHERE ($1::VARCHAR IS NULL OR class = $1) AND ($2::VARCHAR IS NULL OR queue = $2)"
 _SUMS = (
     " sum(count), sum(failed), sum(retried), sum(run_n), sum(run_us), max(run_max_us), sum(wait_n), sum(wait_us),"
     " max(wait_max_us), min(run_min_us)"
 )
-_BUCKET = " b.bucket, sum(b.n), sum(b.us) FROM"
 
-SERIES = "SELECT epoch({time})," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1"
-SERIES_BUCKETS = (
-    "SELECT begins,"
-    + _BUCKET
-    + " (SELECT epoch({time}) AS begins, unnest(run_histogram) AS b FROM {t}"
-    + _MINE
-    + ") GROUP BY 1, 2"
-)
-BUCKETS = "SELECT" + _BUCKET + " (SELECT unnest({kind}_histogram) AS b FROM {t}" + _MINE + ") GROUP BY 1"
-EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
+SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 ORDER BY 1"
 CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
-CLASS_BUCKETS = (
-    "SELECT class, queue," + _BUCKET + " (SELECT class, queue, unnest(run_histogram) AS b FROM {t}" + _MINE + ")"
-    " GROUP BY 1, 2, 3"
+EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
+QUANTILES = (
+    "WITH told AS (SELECT {key} AS key, unnest({kind}_histogram) AS b FROM {t}" + _MINE + "),"
+    " summed AS (SELECT key, b.bucket AS bucket, sum(b.n::DOUBLE) AS n, sum(b.us::DOUBLE) AS us FROM told"
+    " GROUP BY 1, 2),"
+    " placed AS (SELECT *, sum(n) OVER (PARTITION BY key ORDER BY bucket ROWS UNBOUNDED PRECEDING) - n AS below"
+    " FROM summed),"
+    " totals AS (SELECT {key} AS key, sum({kind}_n::DOUBLE) AS total FROM {t}" + _MINE + " GROUP BY 1)"
+    " SELECT key, q, bucket, n::BIGINT, us::BIGINT, (q * (total - 1) - below + 0.5) / n"
+    " FROM placed JOIN totals USING (key), (SELECT unnest($3::DOUBLE[]) AS q)"
+    " WHERE q * (total - 1) >= below AND q * (total - 1) < below + n"
 )
+"""Of each key and share: the bucket that the share falls into, and where in it. Sums are DOUBLE: HUGEINT is slow."""
 TOP_ERRORS = (
-    "SELECT class, queue, error_class, fingerprint, sum(count)::BIGINT AS n, sum(dead)::BIGINT, epoch(max(hour)),"
-    " arg_max(jid, hour), arg_max(error_message, hour) FROM {t}" + _MINE + " GROUP BY 1, 2, 3, 4"
-    " ORDER BY n DESC, fingerprint, class, queue LIMIT $5"
+    "SELECT class, queue, error_class, fingerprint, sum(count)::BIGINT AS n, sum(dead)::BIGINT,"
+    " epoch(max(last)), arg_max(jid, last), arg_max(error_message, last) FROM {t}" + _MINE + " GROUP BY 1, 2, 3, 4"
+    " ORDER BY n DESC, fingerprint, class, queue LIMIT $3"
 )
 
 _OF_JOB = " FROM {t} WHERE jid = $1 AND bad IS NULL"
@@ -44,3 +40,18 @@ ENTRIES = (
     'SELECT epoch("at"), type, class, queue, epoch(due), retry_count, error_class, error_message, how, worker' + _OF_JOB
 )
 EVENTS = 'SELECT epoch("at"), type, job' + _OF_JOB
+
+
+def piece(scan: str, unit: str, since: float, until: float, more: str) -> str:
+    """The rows of a table of sums whose `unit` begins in a span, as `begins`; `more` columns."""
+    mine = f"{unit} >= to_timestamp({since!r}) AND {unit} < to_timestamp({until!r})"
+    return f"SELECT * RENAME ({unit} AS begins){more} FROM {scan} WHERE {mine}"
+
+
+def by_edges(table: str, edges: list[float]) -> str:
+    """The table with `begins` moved back to the last edge before it; its rows lie at the first edge or after it."""
+    listed = ", ".join(repr(edge) for edge in edges)
+    return (
+        f"(SELECT to_timestamp(edge) AS begins, t.* EXCLUDE (begins) FROM {table} AS t"
+        f" ASOF JOIN (SELECT unnest([{listed}]::DOUBLE[]) AS edge) AS e ON epoch(t.begins) >= e.edge)"
+    )

@@ -68,24 +68,24 @@ class Store:
         self._folder = folder.absolute()
         self._database: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config={"threads": 2})
         self._database.execute("SET TimeZone = 'UTC'")
+        # A file never changes under its name: reading the footers of years of files anew would take most of the time.
+        self._database.execute("SET parquet_metadata_cache = true")
         self._tables: dict[str, _Table] = {}
         self._lock = threading.Lock()
 
-    def rows(self, name: str, span: Span, sql: str, values: Sequence[Any], **names: str) -> list[Row]:
-        """Rows of `sql`, in which `{t}` is the table: of its files, those that may hold something of `span`.
-
-        `names` are put in for what else is in braces. Nothing where the table does not exist yet.
-        """
+    def scan(self, name: str, span: Span) -> str | None:
+        """The table for SQL: of its files, those that may hold something of `span`; None where there is none."""
         with self._lock:
             files = self._files(name, span)
-            cursor = self._database.cursor()
-        if not files:
-            return []
         listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
+        return f"read_parquet([{listed}], hive_partitioning = false)" if files else None
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        """Rows of `sql` with `values` for its parameters."""
+        with self._lock:
+            cursor = self._database.cursor()
         with cursor:
-            found: list[Row] = cursor.execute(
-                sql.format(t=f"read_parquet([{listed}])", **names), list(values)
-            ).fetchall()
+            found: list[Row] = cursor.execute(sql, list(values)).fetchall()
         return found
 
     def sealed(self, sql: str) -> list[Row]:

@@ -7,6 +7,7 @@ crash sees what was done, and does the rest.
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import json
 import os
@@ -18,8 +19,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.transaction import AddAction
 
 from amqpjobs.pipeline.tables import SCHEMAS, SUMS
@@ -30,8 +39,9 @@ CONFIGURATION = {
     "delta.checkpointInterval": "50",
 }
 _TOLD_OF_RAW = ("epoch", "offset")
-_TOLD = {name: (schema.names[0],) for name, schema in SUMS.items()}
+_TOLD = {name: (each.unit,) for name, each in SUMS.items()}
 """The columns whose extremes each file tells: of sums, the time."""
+_SORTED = WriterProperties(max_row_group_size=4096, compression="ZSTD", compression_level=3)
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
@@ -115,6 +125,23 @@ class Lake:
             post_commithook_properties=_HOOKS,
         )
         return rows
+
+    def replace(self, name: str, date: datetime.date, rows: pa.Table) -> None:
+        """Make these rows, which have no `date`, all that a table of sums has of one; its marks stay as they are.
+
+        They are sorted by key, then time, in small row groups: who asks for one class reads little else.
+        """
+        each = SUMS[name]
+        dated = rows.append_column("date", pa.array([date] * rows.num_rows, pa.date32()))
+        ordered = dated.sort_by([(column, "ascending") for column in (*each.key, each.unit)])
+        write_deltalake(
+            self.table(name),
+            ordered.select(SCHEMAS[name].names).cast(SCHEMAS[name]),
+            mode="overwrite",
+            predicate=f"date = '{date.isoformat()}'",
+            commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
+            writer_properties=_SORTED,
+        )
 
     def files(self, name: str, after: Mark | None) -> list[str]:
         """The files of a raw table that may hold rows at or beyond `after`."""

@@ -7,48 +7,72 @@ good. Hence a late row counts in its own hour, however late it is, and no waterm
 
 from __future__ import annotations
 
-import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from amqpjobs.history.buckets import BASE, NONE
 from amqpjobs.pipeline.lake import Lake, Mark
-from amqpjobs.pipeline.tables import BY_NAME, ROLLUPS, SPANS
+from amqpjobs.pipeline.tables import BY_NAME, ERRORS, ROLLUPS, SUMS, WORKERS
 
-log = logging.getLogger("amqpjobs.pipeline")
-
-UNITS = {"metrics_minute": "minute", "metrics_hour": "hour", "metrics_day": "day"}
-_FAILURES = ("raw_dead", "raw_retries")
+_CLASS = ROLLUPS["metrics_minute"].key
 _LONGEST_MESSAGE = 500
+
+Summing = Callable[[DataFrame, str], DataFrame]
+"""Makes rows of a table of sums, by its name."""
+
+
+class _Fold(NamedTuple):
+    """Tables of sums of one raw table: how the first is made of its rows, and the others of the first."""
+
+    source: str
+    tables: Sequence[str]
+    of_raw: Summing
+    of_sums: Summing
 
 
 def roll_up(spark: SparkSession, lake: Lake) -> list[str]:
     """Bring all tables of sums up to their raw tables; the names of those that changed."""
-    changed = [name for name in ROLLUPS if _fold(spark, lake, name, "raw_metrics", _summing(UNITS[name]))]
-    changed += ["errors_hour" for source in _FAILURES if _fold(spark, lake, "errors_hour", source, errors)]
+    return [name for fold in _FOLDS for name in _brought_up(spark, lake, fold)]
+
+
+def _brought_up(spark: SparkSession, lake: Lake, fold: _Fold) -> list[str]:
+    """Append to tables the sums of what their source has beyond their marks; which of them changed.
+
+    The raw rows are read once for all tables that stand at one mark.
+    """
+    upto = lake.mark(fold.source, BY_NAME[fold.source].stream)
+    standing: dict[Mark | None, list[str]] = {}
+    for name in fold.tables:
+        standing.setdefault(lake.mark(name, fold.source), []).append(name)
+    changed = []
+    for done, names in standing.items():
+        if upto is None or (done is not None and done[:2] == upto[:2]):
+            continue
+        files = lake.files(fold.source, done)
+        rows = spark.read.parquet(*files).where(_between(done, upto)) if files else None
+        sums = None if rows is None else fold.of_raw(rows, fold.tables[0]).persist()
+        for name in names:
+            _append(lake, name, None if sums is None else fold.of_sums(sums, name), fold.source, upto)
+        if sums is not None:
+            sums.unpersist()
+        changed += names
     return changed
 
 
-def _fold(spark: SparkSession, lake: Lake, name: str, source: str, summing: Callable[[DataFrame], DataFrame]) -> bool:
-    """Append to a table the sums of what its source has beyond the table's mark; whether there was anything."""
-    done, upto = lake.mark(name, source), lake.mark(source, BY_NAME[source].stream)
-    if upto is None or (done is not None and done[:2] == upto[:2]):
-        return False
+def _append(lake: Lake, name: str, sums: DataFrame | None, source: str, upto: Mark) -> None:
     part = lake.new_part(name)
-    files = lake.files(source, done)
     try:
-        if files:
-            rows = spark.read.parquet(*files).where(_between(done, upto))
-            summing(rows).coalesce(1).write.partitionBy("date").parquet(str(part))
+        if sums is not None:
+            sums.coalesce(1).write.partitionBy("date").parquet(str(part))
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
     # What fails from here on may have failed after the commit: its files must stay.
     lake.append(name, part, source, Mark(upto.epoch, upto.next))
-    return True
 
 
 def _between(done: Mark | None, upto: Mark) -> Column:
@@ -60,11 +84,14 @@ def _between(done: Mark | None, upto: Mark) -> Column:
     return below & (place >= f.struct(f.lit(done.epoch), f.lit(done.next).cast("long")))
 
 
-def _summing(unit: str) -> Callable[[DataFrame], DataFrame]:
-    return lambda rows: merged(_of_runs(rows, unit), unit)
+def of_runs(rows: DataFrame, name: str) -> DataFrame:
+    """Sums of raw rows."""
+    return _merged(_of_runs(rows, ROLLUPS[name].unit), name)
 
 
-_KEY = ("class", "queue", "code_version")
+def added(rows: DataFrame, name: str) -> DataFrame:
+    """Sums of sums that are as fine or finer, one row a key."""
+    return _merged(_of_sums(rows, ROLLUPS[name].unit), name)
 
 
 def _of_runs(rows: DataFrame, unit: str) -> DataFrame:
@@ -74,10 +101,10 @@ def _of_runs(rows: DataFrame, unit: str) -> DataFrame:
         "stack(2, 'run', run_us, 1L, if(status = 'failed', 1L, 0L), if(attempt > 1, 1L, 0L),"
         " 'wait', wait_us, 0L, 0L, 0L) AS (kind, us, count, failed, retried)"
     )
-    each = runs.select(f.date_trunc(unit, "at").alias(unit), *_KEY, figures)
+    each = runs.select(f.date_trunc(unit, "at").alias(unit), *_CLASS, figures)
     return each.select(
         unit,
-        *_KEY,
+        *_CLASS,
         "kind",
         _bucket().alias("bucket"),
         "count",
@@ -95,47 +122,37 @@ def _bucket() -> Column:
     return f.when(f.col("us") < 1, f.lit(NONE)).otherwise(inside)  # of no duration: null
 
 
-def of_partials(rows: DataFrame, unit: str) -> DataFrame:
+_FIGURES = ("kind", "bucket", "count", "failed", "retried", "us", "n", "least", "most")
+
+
+def _of_sums(rows: DataFrame, unit: str) -> DataFrame:
     """Rows of a table of sums as figures: their buckets, and one more for what is in no bucket."""
-    zero, none = f.lit(0).cast("long"), f.lit(None)
+    finer = next(each.unit for each in ROLLUPS.values() if each.unit in rows.columns)
+    key = [f.date_trunc(unit, finer).alias(unit), *(name for name in _CLASS if name in rows.columns)]
+    zero, none = f.lit(0).cast("long"), f.lit(None).cast("long")
     parts = []
     for kind in ("run", "wait"):
-        own = [f.col(name) if kind == "run" else zero for name in ("count", "failed", "retried")]
-        each = f.explode(f"{kind}_histogram").alias("b")
-        buckets = rows.select(unit, *_KEY, f.lit(kind).alias("kind"), each)
-        parts.append(
-            buckets.select(
-                unit, *_KEY, "kind", "b.bucket", zero, zero, zero, "b.us", "b.n", none.cast("long"), none.cast("long")
-            )
-        )
-        parts.append(
-            rows.select(
-                unit,
-                *_KEY,
-                f.lit(kind),
-                none.cast("int"),
-                *own,
-                none.cast("long"),
-                zero,
-                f"{kind}_min_us",
-                f"{kind}_max_us",
-            )
-        )
-    columns = (unit, *_KEY, "kind", "bucket", "count", "failed", "retried", "us", "n", "least", "most")
+        own = ["count", "failed", "retried"] if kind == "run" else [zero] * 3
+        extremes = (f"{kind}_min_us", f"{kind}_max_us")
+        buckets = rows.select(*key, f.explode(f"{kind}_histogram").alias("b"))
+        names = [name for name in buckets.columns if name != "b"]
+        parts.append(buckets.select(*names, f.lit(kind), "b.bucket", zero, zero, zero, "b.us", "b.n", none, none))
+        parts.append(rows.select(*key, f.lit(kind), none.cast("int"), *own, none, zero, *extremes))
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.union(part)
-    return whole.toDF(*columns)
+    return whole.toDF(*names, *_FIGURES)
 
 
-def merged(figures: DataFrame, unit: str) -> DataFrame:
+def _merged(figures: DataFrame, name: str) -> DataFrame:
     """Figures as rows of a table of sums, one a key."""
-    sums = [f.sum(name).alias(name) for name in ("count", "failed", "retried", "n", "us")]
+    key = (ROLLUPS[name].unit, *ROLLUPS[name].key)
+    sums = [f.sum(each).alias(each) for each in ("count", "failed", "retried", "n", "us")]
     extremes = [f.min("least").alias("least"), f.max("most").alias("most")]
-    buckets = figures.groupBy(unit, *_KEY, "kind", "bucket").agg(*sums, *extremes)
+    buckets = figures.groupBy(*key, "kind", "bucket").agg(*sums, *extremes)
     of = {kind: f.col("kind") == kind for kind in ("run", "wait")}
     filled = f.col("bucket").isNotNull()
-    columns: list[Column] = [f.sum(name).alias(name) for name in ("count", "failed", "retried")]
+    columns: list[Column] = [f.sum(each).alias(each) for each in ("count", "failed", "retried")]
     for kind, mine in of.items():
         columns += [
             f.sum(f.when(mine, f.col("n"))).alias(f"{kind}_n"),
@@ -147,23 +164,34 @@ def merged(figures: DataFrame, unit: str) -> DataFrame:
         f.sort_array(f.collect_list(f.when(mine & filled, f.struct("bucket", "n", "us")))).alias(f"{kind}_histogram")
         for kind, mine in of.items()
     ]
-    whole = buckets.groupBy(unit, *_KEY).agg(*columns, *histograms)
-    return whole.withColumn("date", _first_day(f"metrics_{unit}", unit))
+    return _dated(buckets.groupBy(*key).agg(*columns, *histograms), name)
 
 
-def errors(rows: DataFrame) -> DataFrame:
+def errors(rows: DataFrame, name: str) -> DataFrame:
     """Failures of a raw table by hour, class, queue and kind of error, with one of their jobs and its message."""
+    each = ERRORS[name]
     failures = rows.where("bad IS NULL AND type IN ('retry', 'dead_job')")
     first = f.struct("epoch", "offset", "item")
-    hours = failures.groupBy(
-        f.date_trunc("hour", "at").alias("hour"), "class", "queue", "error_class", "fingerprint"
-    ).agg(
+    hours = failures.groupBy(f.date_trunc(each.unit, "at").alias(each.unit), *each.key).agg(
         f.count("*").alias("count"),
         f.sum(f.expr("if(type = 'dead_job', 1L, 0L)")).alias("dead"),
         f.min_by("jid", first).alias("jid"),
         f.substring(f.min_by("error_message", first), 1, _LONGEST_MESSAGE).alias("error_message"),
     )
-    return hours.withColumn("date", _first_day("errors_hour", "hour"))
+    return _dated(hours, name)
+
+
+def added_errors(rows: DataFrame, name: str) -> DataFrame:
+    """Sums of sums of failures that are as fine or finer, one row a key."""
+    each = ERRORS[name]
+    finer = next(table.unit for table in ERRORS.values() if table.unit in rows.columns)
+    last = "last" if "last" in rows.columns else finer
+    sums = [f.sum(column).alias(column) for column in ("count", "dead")]
+    newest = [f.max_by(column, last).alias(column) for column in ("jid", "error_message")]
+    lasts = [f.max(last).alias("last")] if each.unit == "month" else []
+    return _dated(
+        rows.groupBy(f.date_trunc(each.unit, finer).alias(each.unit), *each.key).agg(*sums, *lasts, *newest), name
+    )
 
 
 def worker_hours(beats: DataFrame) -> DataFrame:
@@ -175,28 +203,30 @@ def worker_hours(beats: DataFrame) -> DataFrame:
         f.sum(f.col("concurrency").cast("long")).alias("concurrency"),
         f.max("rss_kb").alias("rss_max_kb"),
     )
-    return hours.withColumn("date", _first_day("heartbeats_hour", "hour"))
+    return _dated(hours, "heartbeats_hour")
 
 
-def _first_day(table: str, time: str) -> Column:
-    """The first day of what a file of the table spans."""
-    return f.to_date(f.date_trunc(SPANS[table], time))
+def added_worker_hours(rows: DataFrame, name: str) -> DataFrame:
+    """Hours of processes, one row a key."""
+    sums = [f.sum(column).alias(column) for column in ("beats", "busy", "concurrency")]
+    key = (WORKERS[name].unit, *WORKERS[name].key)
+    return _dated(rows.groupBy(*key).agg(*sums, f.max("rss_max_kb").alias("rss_max_kb")), name)
 
 
-def _added_errors(rows: DataFrame) -> DataFrame:
-    keys = ("hour", "class", "queue", "error_class", "fingerprint")
-    sums = [f.sum(name).alias(name) for name in ("count", "dead")]
-    return rows.groupBy(*keys).agg(*sums, f.first("jid").alias("jid"), f.first("error_message").alias("error_message"))
+def _dated(rows: DataFrame, name: str) -> DataFrame:
+    """With the first day of what a file of the table spans."""
+    each = SUMS[name]
+    return rows.withColumn("date", f.to_date(f.date_trunc(each.span, each.unit)))
 
 
-def _added_worker_hours(rows: DataFrame) -> DataFrame:
-    sums = [f.sum(name).alias(name) for name in ("beats", "busy", "concurrency")]
-    return rows.groupBy("hour", "identity", "nonce").agg(*sums, f.max("rss_max_kb").alias("rss_max_kb"))
-
-
-ADDED: dict[str, Callable[[DataFrame], DataFrame]] = {
-    **{name: lambda rows, unit=unit: merged(of_partials(rows, unit), unit) for name, unit in UNITS.items()},  # type: ignore[misc]
-    "errors_hour": _added_errors,
-    "heartbeats_hour": _added_worker_hours,
+_FOLDS = (
+    _Fold("raw_metrics", list(ROLLUPS), of_runs, added),
+    _Fold("raw_dead", list(ERRORS), errors, added_errors),
+    _Fold("raw_retries", list(ERRORS), errors, added_errors),
+)
+ADDED: dict[str, Summing] = {
+    **dict.fromkeys(ROLLUPS, added),
+    **dict.fromkeys(ERRORS, added_errors),
+    **dict.fromkeys(WORKERS, added_worker_hours),
 }
-"""Of each table of sums: its rows, one a key."""
+"""Of each table of sums: how its rows are made one a key."""

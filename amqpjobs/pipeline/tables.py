@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -83,13 +84,11 @@ BEATS = pa.schema(
 _HISTOGRAM = pa.list_(pa.struct([("bucket", pa.int32()), ("n", pa.int64()), ("us", pa.int64())]))
 
 
-def _sums(time: str) -> pa.Schema:
+def _sums(time: str, key: Sequence[str]) -> pa.Schema:
     return pa.schema(
         [
             pa.field(time, INSTANT, nullable=False),
-            pa.field("class", pa.string()),
-            pa.field("queue", pa.string()),
-            pa.field("code_version", pa.string()),
+            *[pa.field(name, pa.string()) for name in key],
             *[pa.field(name, pa.int64()) for name in ("count", "failed", "retried")],
             *[pa.field(f"run_{name}", pa.int64()) for name in ("n", "us", "min_us", "max_us")],
             *[pa.field(f"wait_{name}", pa.int64()) for name in ("n", "us", "min_us", "max_us")],
@@ -100,17 +99,18 @@ def _sums(time: str) -> pa.Schema:
     )
 
 
-ERRORS = pa.schema(
-    [
-        pa.field("hour", INSTANT, nullable=False),
-        *[pa.field(name, pa.string()) for name in ("class", "queue", "error_class", "fingerprint")],
-        pa.field("count", pa.int64()),
-        pa.field("dead", pa.int64()),
-        pa.field("jid", pa.string()),
-        pa.field("error_message", pa.string()),
-        pa.field("date", pa.date32(), nullable=False),
-    ]
-)
+def _errors(time: str, key: Sequence[str], *more: pa.Field) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(time, INSTANT, nullable=False),
+            *[pa.field(name, pa.string()) for name in key],
+            *[pa.field(name, pa.int64()) for name in ("count", "dead")],
+            *more,
+            *[pa.field(name, pa.string()) for name in ("jid", "error_message")],
+            pa.field("date", pa.date32(), nullable=False),
+        ]
+    )
+
 
 WORKER_HOURS = pa.schema(
     [
@@ -142,17 +142,38 @@ RAW = (
     Raw("beats", names.HEARTBEATS, BEATS, keep=False),
 )
 BY_NAME = {table.name: table for table in RAW}
-ROLLUPS = {"metrics_minute": _sums("minute"), "metrics_hour": _sums("hour"), "metrics_day": _sums("day")}
-SUMS = {**ROLLUPS, "errors_hour": ERRORS, "heartbeats_hour": WORKER_HOURS}
-SPANS = {
-    "metrics_minute": "day",
-    "metrics_hour": "month",
-    "metrics_day": "year",
-    "errors_hour": "month",
-    "heartbeats_hour": "month",
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A table of sums: by `unit` of time and `key`. A file of it spans a `span` at most; `date` is its first day."""
+
+    unit: str
+    key: tuple[str, ...]
+    span: str
+
+
+_CLASS = ("class", "queue", "code_version")
+_ERROR = ("class", "queue", "error_class", "fingerprint")
+ROLLUPS = {
+    "metrics_minute": Sums("minute", _CLASS, "day"),
+    "metrics_hour": Sums("hour", _CLASS, "month"),
+    "metrics_day": Sums("day", _CLASS, "year"),
+    "metrics_month": Sums("month", _CLASS, "year"),
+    # Years of all classes together are asked for most: merging their histograms anew each time would take seconds.
+    "totals_hour": Sums("hour", ("queue",), "month"),
+    "totals_day": Sums("day", ("queue",), "year"),
 }
-"""What a file of a table of sums spans at most: `date` is its first day. A year of days in 365 files would be slow."""
-SCHEMAS: dict[str, pa.Schema] = {**{table.name: table.schema for table in RAW if table.keep}, **SUMS}
+ERRORS = {"errors_hour": Sums("hour", _ERROR, "month"), "errors_month": Sums("month", _ERROR, "year")}
+WORKERS = {"heartbeats_hour": Sums("hour", ("identity", "nonce"), "month")}
+SUMS = {**ROLLUPS, **ERRORS, **WORKERS}
+SCHEMAS: dict[str, pa.Schema] = {
+    **{table.name: table.schema for table in RAW if table.keep},
+    **{name: _sums(each.unit, each.key) for name, each in ROLLUPS.items()},
+    "errors_hour": _errors("hour", _ERROR),
+    "errors_month": _errors("month", _ERROR, pa.field("last", INSTANT)),
+    "heartbeats_hour": WORKER_HOURS,
+}
 
 
 def rows_schema(rows: str) -> pa.Schema:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import datetime
 import logging
 import shutil
-from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, write_deltalake
 from pyspark.sql import SparkSession
 
 from amqpjobs.pipeline.lake import Lake
@@ -71,19 +68,8 @@ class Upkeep:
         part = self._lake.new_part(name)
         files = [str(self._lake.folder / name / path) for path in self._files(name)[date]]
         try:
-            rows = ADDED[name](self._spark.read.parquet(*files))
+            rows = ADDED[name](self._spark.read.parquet(*files), name)
             rows.drop("date").coalesce(1).write.parquet(str(part))
-            self._replace(name, date, part)
+            self._lake.replace(name, date, pq.read_table(part))
         finally:
             shutil.rmtree(part, ignore_errors=True)
-
-    def _replace(self, name: str, date: datetime.date, part: Path) -> None:
-        written = pq.read_table(part)
-        whole = written.append_column("date", pa.array([date] * written.num_rows, pa.date32()))
-        write_deltalake(
-            self._lake.table(name),
-            whole.select(SCHEMAS[name].names).cast(SCHEMAS[name]),
-            mode="overwrite",
-            predicate=f"date = '{date.isoformat()}'",
-            commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
-        )

@@ -11,9 +11,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from amqpjobs.history.buckets import Bucket, bucket_of
-from amqpjobs.pipeline.tables import SCHEMAS, SPANS
+from amqpjobs.pipeline.tables import ROLLUPS, SCHEMAS, SUMS
 
 SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+Run = tuple[float, str, str, int, bool]
+"""When, class, queue, microseconds, failed."""
 
 
 def histogram(figures: Iterable[int]) -> list[Bucket]:
@@ -26,15 +28,31 @@ def histogram(figures: Iterable[int]) -> list[Bucket]:
     return sorted(found.values())
 
 
-def rows(runs: list[tuple[float, str, str, int, bool]], unit: str) -> list[dict[str, Any]]:
-    """One row a key of runs (at, class, queue, run_us, failed)."""
-    groups: dict[tuple[float, str, str], list[tuple[int, bool]]] = {}
+def fill(lake: Path, runs: list[Run]) -> None:
+    """All tables of sums of these runs."""
+    for name in ROLLUPS:
+        write(lake, name, rows(runs, name))
+
+
+def rows(runs: list[Run], name: str) -> list[dict[str, Any]]:
+    """One row a key of runs."""
+    groups: dict[tuple[float, str | None, str], list[tuple[int, bool]]] = {}
     for at, cls, queue, us, failed in runs:
-        groups.setdefault((at // SECONDS[unit] * SECONDS[unit], cls, queue), []).append((us, failed))
+        key = (begin(at, ROLLUPS[name].unit), cls if "class" in ROLLUPS[name].key else None, queue)
+        groups.setdefault(key, []).append((us, failed))
+    unit = ROLLUPS[name].unit
     return [row(unit, *key, [us for us, _ in each], sum(failed for _, failed in each)) for key, each in groups.items()]
 
 
-def row(unit: str, at: float, cls: str, queue: str, figures: list[int], failed: int = 0) -> dict[str, Any]:
+def begin(at: float, unit: str) -> float:
+    """When the unit of time began, in UTC."""
+    if unit in SECONDS:
+        return at // SECONDS[unit] * SECONDS[unit]
+    first = datetime.datetime.fromtimestamp(at, datetime.UTC).replace(day=1)
+    return first.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+
+
+def row(unit: str, at: float, cls: str | None, queue: str, figures: list[int], failed: int = 0) -> dict[str, Any]:
     shared = {unit: at, "class": cls, "queue": queue, "code_version": None, "count": len(figures), "failed": failed}
     extremes = {"run_min_us": min(figures), "run_max_us": max(figures)}
     buckets = [each._asdict() for each in histogram(figures)]
@@ -45,11 +63,12 @@ def row(unit: str, at: float, cls: str, queue: str, figures: list[int], failed: 
 def write(lake: Path, name: str, found: list[dict[str, Any]]) -> None:
     """Append rows; of their times the date is made."""
     schema = SCHEMAS[name]
-    time = next(field.name for field in schema if field.name in ("minute", "hour", "day", "at"))
+    time = SUMS[name].unit if name in SUMS else "at"
+    span = SUMS[name].span if name in SUMS else "day"
     whole = []
     for each in found:
         moment = datetime.datetime.fromtimestamp(each[time], datetime.UTC)
-        whole.append({**each, time: moment, "date": _first_day(moment.date(), SPANS.get(name, "day"))})
+        whole.append({**each, time: moment, "date": _first_day(moment.date(), span)})
     write_deltalake(str(lake / name), pa.Table.from_pylist(whole, schema), mode="append", partition_by=["date"])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from amqpjobs.history import lag
-from amqpjobs.history.buckets import Bucket, bucket_of, quantile
 from amqpjobs.history.lag import Lag
 from amqpjobs.history.reader import History
 from amqpjobs.history.store import HistoryMissing
@@ -37,34 +38,32 @@ def samples(kind: str) -> list[int]:
     return [drawn[kind]() for _ in range(20_000)]
 
 
-@pytest.mark.parametrize("kind", ["lognormal", "bimodal", "two values", "uniform", "constant"])
-def test_quantiles_are_within_two_percent_after_merging(kind: str) -> None:
-    figures = samples(kind)
-    merged: dict[int, Bucket] = {}
-    for part in (figures[at : at + 137] for at in range(0, len(figures), 137)):  # as minutes into days
-        for each in sums.histogram(part):
-            before = merged.get(each.bucket, Bucket(each.bucket, 0, 0))
-            merged[each.bucket] = Bucket(each.bucket, before.n + each.n, before.us + each.us)
-    assert sorted(merged.values()) == sums.histogram(figures)
-    ordered = sorted(figures)
-    for share in SHARES:
-        exact = ordered[round(share * (len(ordered) - 1))]
-        found = quantile(merged.values(), share, ordered[0], ordered[-1])
-        assert found == pytest.approx(exact, rel=0.02), share
-
-
-def test_quantiles_of_little() -> None:
-    assert quantile([], 0.5, 0, 0) is None
-    assert quantile([Bucket(bucket_of(0), 3, 0)], 0.5, 0, 0) == 0
-    assert quantile(sums.histogram([70]), 0.99, 70, 70) == 70
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def runs(count: int, since: float, seconds: float, seed: int = 1) -> list[tuple[float, str, str, int, bool]]:
+@pytest.mark.parametrize("kind", ["lognormal", "bimodal", "two values", "uniform", "constant"])
+def test_quantiles_are_within_two_percent_after_merging(folder: Path, kind: str) -> None:
+    figures = samples(kind)
+    parts = [figures[at : at + 137] for at in range(0, len(figures), 137)]  # as minutes into days
+    sums.write(folder, "metrics_day", [sums.row("day", MIDNIGHT, "A", "low", part) for part in parts])
+    ordered = sorted(figures)
+    told = History(folder).percentiles(MIDNIGHT, MIDNIGHT + DAY, SHARES)
+    for share, found in zip(SHARES, told, strict=True):
+        exact = ordered[round(share * (len(ordered) - 1))] / 1000
+        assert found == pytest.approx(exact, rel=0.02), share
+
+
+def test_quantiles_of_little(folder: Path) -> None:
+    sums.write(folder, "metrics_day", [sums.row("day", MIDNIGHT, "none", "low", [0, 0, 0])])
+    sums.write(folder, "metrics_day", [sums.row("day", MIDNIGHT, "one", "low", [70])])
+    history = History(folder)
+    assert history.percentiles(MIDNIGHT, MIDNIGHT + DAY, (0.5,), cls="none") == [0]
+    assert history.percentiles(MIDNIGHT, MIDNIGHT + DAY, (0.0, 0.99, 1.0), cls="one") == [0.07] * 3
+
+
+def runs(count: int, since: float, seconds: float, seed: int = 1) -> list[sums.Run]:
     rng = random.Random(seed)
     at = [since + rng.random() * seconds for _ in range(count)]
     return [
@@ -76,7 +75,7 @@ def runs(count: int, since: float, seconds: float, seed: int = 1) -> list[tuple[
 def test_series_add_up_what_several_rows_say(folder: Path) -> None:
     found = runs(3000, MIDNIGHT - 3 * DAY, 6 * DAY)
     for half in (found[:1500], found[1500:]):  # two rows of most keys
-        sums.write(folder, "metrics_hour", sums.rows(half, "hour"))
+        sums.fill(folder, half)
     history = History(folder)
     points = history.series(MIDNIGHT, MIDNIGHT + DAY, "hour", cls="A", queue="low", quantiles=(0.5,))
     mine = [run for run in found if MIDNIGHT <= run[0] < MIDNIGHT + DAY and run[1:3] == ("A", "low")]
@@ -86,8 +85,15 @@ def test_series_add_up_what_several_rows_say(folder: Path) -> None:
         assert (point.runs, point.failed) == (len(ran), sum(run[4] for run in ran))
         assert point.run_ms == pytest.approx(sum(run[3] for run in ran) / 1000)
         assert point.run_max_ms == max(run[3] for run in ran) / 1000
-        assert len(point.quantiles) == 1
+        [median] = point.quantiles
+        ordered = sorted(run[3] / 1000 for run in ran)
+        assert median is not None
+        assert 0.98 * ordered[(len(ran) - 1) // 2] <= median <= 1.02 * ordered[len(ran) // 2]
     assert sum(point.runs for point in points) == len(mine)
+    everyone = history.series(MIDNIGHT, MIDNIGHT + DAY, "hour", queue="low", quantiles=(1.0,))
+    all_mine = [run for run in found if MIDNIGHT <= run[0] < MIDNIGHT + DAY and run[2] == "low"]
+    assert sum(point.runs for point in everyone) == len(all_mine)
+    assert max(point.quantiles[0] or 0 for point in everyone) == pytest.approx(max(run[3] for run in all_mine) / 1000)
 
 
 @pytest.mark.parametrize(("noon", "hours"), [(1_793_552_400.0, 25), (1_772_989_200.0, 23), (1_780_000_000.0, 24)])
@@ -96,18 +102,26 @@ def test_met_03_a_local_day_has_all_its_hours(folder: Path, noon: float, hours: 
     pacific = ZoneInfo("America/Los_Angeles")
     first = noon // 3600 * 3600 - 60 * 3600
     found = [(first + 3600 * n + 1800, "A", "low", 1000, False) for n in range(120)]
-    sums.write(folder, "metrics_hour", sums.rows(found, "hour"))
-    points = History(folder).series(first, first + 120 * 3600, "day", zone=pacific)
+    sums.fill(folder, found)
+    points = History(folder).series(first, first + 120 * 3600, "day", zone=pacific, quantiles=(0.5,))
     [day] = [point for point, after in itertools.pairwise(points) if point.at <= noon < after.at]
-    assert day.runs == hours
+    assert (day.runs, day.quantiles) == (hours, (1.0,))
     assert sum(point.runs for point in points) == 120
 
 
-def test_percentiles_and_classes_are_those_of_the_runs(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "span",
+    [
+        (MIDNIGHT - 390 * DAY, MIDNIGHT + 50 * DAY),
+        (MIDNIGHT - 41.5 * DAY, MIDNIGHT + 45.25 * DAY),
+        (MIDNIGHT + 3 * DAY + 600, MIDNIGHT + 4 * DAY - 120),
+        (MIDNIGHT - 7 * DAY, MIDNIGHT - 2 * DAY),
+    ],
+)
+def test_percentiles_and_classes_are_those_of_the_runs(folder: Path, span: tuple[float, float]) -> None:
     found = runs(5000, MIDNIGHT - 400 * DAY, 500 * DAY)
-    sums.write(folder, "metrics_day", sums.rows(found, "day"))
+    sums.fill(folder, found)
     history = History(folder)
-    span = (MIDNIGHT - 390 * DAY, MIDNIGHT + 50 * DAY)
     mine = [run for run in found if span[0] <= run[0] < span[1]]
     ordered = sorted(run[3] / 1000 for run in mine if run[1] == "B")
     for share, told in zip(SHARES, history.percentiles(*span, SHARES, cls="B"), strict=True):
@@ -123,6 +137,16 @@ def test_percentiles_and_classes_are_those_of_the_runs(folder: Path) -> None:
     total = [each.runs * (each.run_mean_ms or 0) for each in classes]
     assert total == sorted(total, reverse=True)
     assert history.percentiles(*span, (0.5,), cls="nobody") == [None]
+
+
+def test_a_long_span_needs_no_minutes(folder: Path) -> None:
+    """They are kept for 30 days: a span may begin long before, and end just now."""
+    found = runs(500, MIDNIGHT - 100 * DAY, 110 * DAY)
+    sums.fill(folder, found)
+    shutil.rmtree(folder / "metrics_minute")
+    since, until = MIDNIGHT - 90 * DAY - 600, MIDNIGHT + 3 * DAY + 1200
+    mine = [run for run in found if since <= sums.begin(run[0], "hour") < until]
+    assert sum(each.runs for each in History(folder).classes(since, until)) == len(mine)
 
 
 def entry(at: float, jid: str, **members: Any) -> dict[str, Any]:
@@ -149,7 +173,13 @@ def test_top_errors_are_those_that_happen_most(folder: Path) -> None:
         shared = {"class": "A", "queue": "low", "error_class": "E", "dead": 1, "jid": f"{mark}{hour}"}
         return {"hour": hour, "fingerprint": mark, "count": count, "error_message": "…", **shared}
 
-    sums.write(folder, "errors_hour", [group(NOON, "a", 3), group(NOON + 3600, "a", 3), group(NOON, "b", 5)])
+    hours = [group(NOON, "a", 3), group(NOON + 3600, "a", 3), group(NOON, "b", 5)]
+    sums.write(folder, "errors_hour", hours)
+    january = {**group(NOON, "a", 6), "month": sums.begin(NOON, "month"), "dead": 2}
+    january["last"] = datetime.datetime.fromtimestamp(NOON + 3600, datetime.UTC)
+    sums.write(folder, "errors_month", [january])
+    [longer, *_] = History(folder).top_errors(NOON - 90 * DAY, NOON + 90 * DAY)
+    assert (longer.fingerprint, longer.failures, longer.dead, longer.last_hour) == ("a", 6, 2, NOON + 3600)
     first, second = History(folder).top_errors(NOON + 600, NOON + 7200)
     assert (first.fingerprint, first.failures, first.dead, first.jid) == ("a", 6, 2, f"a{NOON + 3600}")
     assert (second.fingerprint, second.failures) == ("b", 5)
@@ -167,10 +197,10 @@ def test_a_lake_that_is_not_there_yet_is_empty(folder: Path) -> None:
 
 def test_new_rows_are_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amqpjobs.history.store.FRESH_SECONDS", 0.0)
-    sums.write(folder, "metrics_hour", sums.rows(runs(10, NOON, 60), "hour"))
+    sums.fill(folder, runs(10, NOON, 60))
     history = History(folder)
     assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 10
-    sums.write(folder, "metrics_hour", sums.rows(runs(5, NOON, 60), "hour"))
+    sums.fill(folder, runs(5, NOON, 60))
     assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 15
 
 

@@ -28,7 +28,11 @@ _MODULES = {
     "web": "serve the dashboard",
     "pipeline": "keep what the streams hold for years (Spark): amqpjobs pipeline run",
     "replay": "enqueue jobs of the past again, chosen in the lake by time and SQL (see its --help)",
+    "conservation": "whether each job that was enqueued ended exactly once, by the lake (see its --help)",
+    "report": "a month as a page with charts, of the lake (see its --help)",
 }
+_OF_LAKE = ("replay", "conservation", "report")
+"""Parts of the pipeline that need no Spark."""
 
 
 class _Failed(Exception):
@@ -53,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_module(name: str, arguments: list[str]) -> int:
-    """The same as `python -m amqpjobs.NAME ARGUMENTS` (`replay` is a part of the pipeline that needs no Spark)."""
-    module = importlib.import_module("amqpjobs.pipeline.replay" if name == "replay" else f"amqpjobs.{name}.__main__")
+    """The same as `python -m amqpjobs.NAME ARGUMENTS`."""
+    module = importlib.import_module(f"amqpjobs.pipeline.{name}" if name in _OF_LAKE else f"amqpjobs.{name}.__main__")
     status: int = module.main(arguments)
     return status
 

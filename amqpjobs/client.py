@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack
 from amqpjobs import errors, payload
 from amqpjobs.batch import UNDER_WAY, Bulk, Call, parts
 from amqpjobs.clock import Clock, SystemClock
+from amqpjobs.enqueue_log import EnqueueLog
 from amqpjobs.jobs import JobFunction
 from amqpjobs.model import names, text
 from amqpjobs.orders import Orders
@@ -46,6 +47,7 @@ class Client:
         self._link = Link(self.settings, "client", self._clock)
         self._sender = Sender(self._link, clock=self._clock)
         self._scheduled = Appender(self._link, names.SCHEDULED, clock=self._clock)
+        self._log = EnqueueLog(self._link, clock=self._clock) if self.settings.enqueue_log else None
         self._orders = Orders(self._link, by="client", via="client", clock=self._clock)
         self._waiting = Waiting(self.settings, self._clock)
 
@@ -67,6 +69,8 @@ class Client:
         await self._waiting.close()
         await self._sender.close()
         await self._scheduled.close()
+        if self._log is not None:
+            await self._log.close()
         await self._orders.close()
         await self._link.stop()
 
@@ -134,7 +138,10 @@ class Client:
     async def send(self, window: Sequence[Outgoing]) -> dict[int, BrokerError]:
         """Publish messages made by `message`; why some were not confirmed, by index."""
         await self.start()
-        return await self._sender.publish_many(window, timeout=self.settings.publish_timeout)
+        failed = await self._sender.publish_many(window, timeout=self.settings.publish_timeout)
+        if self._log is not None:
+            await self._log.add([message for index, message in enumerate(window) if index not in failed])
+        return failed
 
     async def cancel(self, *jids: str) -> None:
         """Cancel jobs wherever they are, for a day: waiting for a time, in a queue, or running.
@@ -212,8 +219,9 @@ class Client:
         return _outgoing(self.document(*parts(call)))
 
     async def _enqueue(self, document: dict[str, Any]) -> str:
-        await self.start()
-        await self._sender.publish(_outgoing(document), timeout=self.settings.publish_timeout)
+        failed = await self.send([_outgoing(document)])
+        if failed:
+            raise failed[0]
         jid: str = document["jid"]
         return jid
 

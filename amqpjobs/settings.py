@@ -51,6 +51,7 @@ DEFAULT_LIMITS: dict[str, StreamLimits] = {
     names.CONTROLS: StreamLimits(max_age="1D", max_bytes=100 * _SMALL, segment_bytes=_SMALL),
     names.CHECKPOINTS: StreamLimits(max_age="1D", max_bytes=_GB, segment_bytes=_SMALL),
     names.AUDIT: StreamLimits(max_age="1825D", max_bytes=10 * _GB),
+    names.ENQUEUED: StreamLimits(max_age="30D", max_bytes=20 * _GB),
 }
 
 
@@ -131,6 +132,8 @@ class Settings(BaseModel):
     """Jobs that a worker runs at a time."""
     stop_timeout: float = Field(default=25.0, ge=0)
     """Seconds that running jobs get when their worker is told to stop."""
+    enqueue_log: bool = False
+    """Whether our clients append each job that they put on a queue to the stream `enqueued`, once it is there."""
     code_version: str | None = None
     """The version of your code, kept with each run."""
 

@@ -20,6 +20,8 @@ EVENTS = "job_events"
 CONTROLS = "controls"
 CHECKPOINTS = "checkpoints"
 AUDIT = "audit"
+ENQUEUED = "enqueued"
+"""The enqueue log: only where it is switched on."""
 
 STREAMS = (SCHEDULED, RETRIES, DEAD, HEARTBEATS, METRICS, EVENTS, CONTROLS, CHECKPOINTS, AUDIT)
 DELAYED = (SCHEDULED, RETRIES, DEAD)
@@ -48,4 +50,4 @@ def bare_mark(name: str) -> str:
 
 def is_reserved(name: str) -> bool:
     """Whether the broker's queue of this bare name is, or might be, another one of ours."""
-    return name in STREAMS or name.startswith(("jobs.", QUEUE_PREFIX, "amq."))
+    return name in STREAMS or name == ENQUEUED or name.startswith(("jobs.", QUEUE_PREFIX, "amq."))

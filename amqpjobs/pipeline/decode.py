@@ -155,6 +155,15 @@ def _event(piece: reading.Piece) -> list[Row]:
     return [{"type": _word(value["type"]), "at": _instant(at), "jid": fields.name(value.get("jid")), "job": body}]
 
 
+def _enqueued(piece: reading.Piece) -> list[Row]:
+    value = piece.value
+    if not isinstance(value, dict) or value.get("type", "enqueued") != "enqueued":
+        return [{"bad": "Malformed: no entry of the enqueue log", "body": piece.raw}]
+    at = _instant(fields.instant_or_none(value.get("at")))
+    told = {name: _word(fields.name(value.get(name))) for name in ("class", "queue")}
+    return [{"at": at, "jid": fields.name(value.get("jid")), **told}]
+
+
 def _beat(piece: reading.Piece) -> list[Row]:
     if isinstance(piece.value, dict) and piece.value.get("type", "heartbeat") != "heartbeat":
         return []
@@ -204,5 +213,6 @@ _READERS: Mapping[str, Reader] = {
     names.RETRIES: _delayed(reading.read_retry, "failed_at"),
     names.SCHEDULED: _delayed(reading.read_scheduled, "due"),
     names.EVENTS: _event,
+    names.ENQUEUED: _enqueued,
     names.HEARTBEATS: _beat,
 }

@@ -17,7 +17,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from amqpjobs.client import Client
@@ -27,6 +26,7 @@ from amqpjobs.history.store import HistoryMissing
 from amqpjobs.model import names, text
 from amqpjobs.orders import Orders
 from amqpjobs.pipeline.ledger import Ledger
+from amqpjobs.pipeline.spans import add_span, written
 from amqpjobs.settings import Settings, load
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
@@ -105,10 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="amqpjobs replay", description=__doc__)
-    parser.add_argument(
-        "--from", dest="since", type=_time, required=True, metavar="TIME", help="ISO-8601 (UTC) or seconds"
-    )
-    parser.add_argument("--to", dest="until", type=_time, required=True, metavar="TIME", help="exclusive")
+    add_span(parser)
     parser.add_argument("--where", default="true", metavar="SQL", help="\"class = 'Mail' and error_class = 'Timeout'\"")
     parser.add_argument("--of", choices=list(TABLES), default="dead", help="which jobs (default: dead)")
     parser.add_argument("--rate", type=_rate, default=100.0, metavar="N", help="jobs a second, at most (default: 100)")
@@ -127,15 +124,7 @@ def _show(replay: str, jobs: Sequence[PastJob], done: int) -> None:
     for (cls, queue), count in Counter((job.cls, job.queue) for job in jobs).most_common():
         print(f"  {count:>8}  {cls}  {queue}")
     for job in jobs[:SAMPLES]:
-        print(f"  {datetime.fromtimestamp(job.at, UTC).isoformat(' ', 'seconds')}  {job.jid}  {job.job[:100]}")
-
-
-def _time(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        when = datetime.fromisoformat(word)
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        print(f"  {written(job.at)}  {job.jid}  {job.job[:100]}")
 
 
 def _name(word: str) -> str:

@@ -67,6 +67,9 @@ ENTRIES = pa.schema(
 EVENTS = pa.schema([*_PLACE, *[ENTRIES.field(name) for name in ("type", "at", "jid", "job")], *_BAD])
 """The life of tracked jobs; `job` is the whole entry."""
 
+ENQUEUES = pa.schema([*_PLACE, *[ENTRIES.field(name) for name in ("at", "jid", "class", "queue")], *_BAD])
+"""Jobs that were put on a queue, where the enqueue log is on."""
+
 BEATS = pa.schema(
     [
         *_PLACE,
@@ -139,6 +142,7 @@ RAW = (
     Raw("raw_retries", names.RETRIES, ENTRIES),
     Raw("raw_scheduled", names.SCHEDULED, ENTRIES),
     Raw("raw_events", names.EVENTS, EVENTS),
+    Raw("raw_enqueued", names.ENQUEUED, ENQUEUES),
     Raw("beats", names.HEARTBEATS, BEATS, keep=False),
 )
 BY_NAME = {table.name: table for table in RAW}

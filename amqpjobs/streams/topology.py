@@ -28,7 +28,7 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
     remarks = []
     for name, kind in EXCHANGES.items():
         remarks += await _exchange(connection, name, kind)
-    for stream in names.STREAMS:
+    for stream in (*names.STREAMS, names.ENQUEUED) if settings.enqueue_log else names.STREAMS:
         remarks += await ensure_stream(connection, settings, stream)
     remarks += await _queue(connection, names.LEADER_QUEUE, leader_arguments(connection))
     remarks += await _queue(connection, names.UNROUTED, classic(connection))

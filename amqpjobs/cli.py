@@ -29,9 +29,8 @@ _MODULES = {
     "pipeline": "keep what the streams hold for years (Spark): amqpjobs pipeline run",
     "replay": "enqueue jobs of the past again, chosen in the lake by time and SQL (see its --help)",
     "conservation": "whether each job that was enqueued ended exactly once, by the lake (see its --help)",
-    "report": "a month as a page with charts, of the lake (see its --help)",
 }
-_OF_LAKE = ("replay", "conservation", "report")
+_OF_LAKE = ("replay", "conservation")
 """Parts of the pipeline that need no Spark."""
 
 

@@ -172,9 +172,9 @@ def test_tracked_jobs_are_folded(tmp_path: Path, story: Story) -> None:
         if each["op"] == "dispatch":
             story.tell("raw_events", None, each["at"], type="command", job=json.dumps(each), offset=offset, item=0)
     taken = [each for each in events if each["op"] == "take"]
-    message = {"type": "command", "offset": len(events), "at": NOON}
-    story.tell("raw_events", None, **message, job=json.dumps(taken[0]), item=0)
-    story.tell("raw_events", None, **message, job=json.dumps(taken[1]), item=1)
+    for item, each in enumerate(taken):  # one message
+        body = json.dumps(each)
+        story.tell("raw_events", None, NOON, type="command", offset=len(events), job=body, item=item)
     for table in story.tables.values():
         for row in table:
             del row["class"], row["queue"]

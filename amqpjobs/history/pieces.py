@@ -10,8 +10,13 @@ from amqpjobs.history import queries
 from amqpjobs.history.store import Store, span
 
 Unit = Literal["minute", "hour", "day", "month"]
-Kind = Literal["metrics", "errors"]
-_UNITS: dict[Kind, tuple[Unit, ...]] = {"metrics": ("month", "day", "hour"), "errors": ("month", "hour")}
+Kind = Literal["metrics", "totals", "errors"]
+"""`totals` are of all classes together."""
+_UNITS: dict[Kind, tuple[Unit, ...]] = {
+    "metrics": ("month", "day", "hour"),
+    "totals": ("month", "day", "hour"),
+    "errors": ("month", "hour"),
+}
 HOUR = 3600
 DAY = 24 * HOUR
 BY_MINUTE = 2 * DAY
@@ -23,12 +28,15 @@ _SPANNED: dict[str, int] = {
     "metrics_month": 366,
     "totals_hour": 31,
     "totals_day": 366,
+    "totals_month": 366,
     "errors_hour": 31,
     "errors_month": 366,
 }
 """Days that a file of a table may begin before a time that it holds."""
 
-_MORE = {"errors_hour": ", hour AS last"} | dict.fromkeys(("totals_hour", "totals_day"), ", NULL::VARCHAR AS class")
+_MORE = {"errors_hour": ", hour AS last"} | dict.fromkeys(
+    ("totals_hour", "totals_day", "totals_month"), ", NULL::VARCHAR AS class"
+)
 """Columns that a table lacks beside others of its kind."""
 
 
@@ -43,7 +51,7 @@ class Piece(NamedTuple):
 
 def cut(kind: Kind, since: float, until: float) -> list[Piece]:
     """The pieces that are the span, by the coarsest tables of a kind."""
-    if kind == "metrics" and until - since <= BY_MINUTE and (since % HOUR or until % HOUR):
+    if kind != "errors" and until - since <= BY_MINUTE and (since % HOUR or until % HOUR):
         return [Piece("metrics_minute", "minute", since, until)]
     return _cut(kind, _UNITS[kind], since, until)
 

@@ -58,8 +58,8 @@ class History:
         if local:
             table = queries.by_edges(table, _edges(since, until, unit, zone))
         rows = self._store.rows(queries.SERIES.format(t=table), [cls, queue])
-        places = self._places(table, "epoch(begins)", "run", [cls, queue], quantiles)
-        return [_point(row, places.get(row[0], {}), quantiles) for row in rows]
+        places = self._places(table, ("epoch(begins)", "0"), "run", [cls, queue], quantiles)
+        return [_point(row, places.get((row[0], 0), {}), quantiles) for row in rows]
 
     def percentiles(
         self,
@@ -75,11 +75,11 @@ class History:
 
         Of a span of more than two days all hours count that begin in it.
         """
-        table = source(self._store, cut("metrics", since, until))
+        table = source(self._store, cut("totals" if cls is None else "metrics", since, until))
         if table is None:
             return [None] * len(quantiles)
         [(least, most)] = self._store.rows(queries.EXTREMES.format(t=table, kind=what), [cls, queue])
-        places = self._places(table, "0", what, [cls, queue], quantiles).get(0, {})
+        places = self._places(table, ("0", "0"), what, [cls, queue], quantiles).get((0, 0), {})
         return [_quantile_ms(places, q, least, most) for q in quantiles]
 
     def classes(self, since: float, until: float, *, queue: str | None = None) -> list[ClassSums]:
@@ -87,7 +87,7 @@ class History:
         table = source(self._store, cut("metrics", since, until))
         if table is None:
             return []
-        places = self._places(table, "{c: class, q: queue}", "run", [None, queue], (0.5, 0.95))
+        places = self._places(table, ("class", "queue"), "run", [None, queue], (0.5, 0.95))
         rows = self._store.rows(queries.CLASSES.format(t=table), [None, queue])
         return [_class_sums(row, places.get((row[0], row[1]), {})) for row in rows]
 
@@ -119,20 +119,19 @@ class History:
         return [] if scan is None else self._store.rows(sql.format(t=scan), [jid])
 
     def _places(
-        self, table: str, key: str, kind: str, mine: Sequence[str | None], quantiles: Sequence[float]
+        self, table: str, key: tuple[str, str], kind: str, mine: Sequence[str | None], quantiles: Sequence[float]
     ) -> Places:
-        """Where the quantiles lie, by the SQL expression `key`."""
+        """Where the quantiles lie, by two expressions of SQL."""
         found: Places = {}
-        sql = queries.QUANTILES.format(t=table, key=key, kind=kind)
-        for told, q, bucket, n, us, share in self._store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
-            of = tuple(told.values()) if isinstance(told, dict) else told
-            found.setdefault(of, {})[q] = (Bucket(bucket, n, us), share)
+        sql = queries.QUANTILES.format(t=table, one=key[0], two=key[1], kind=kind)
+        for one, two, q, bucket, n, us, share in self._store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
+            found.setdefault((one, two), {})[q] = (Bucket(bucket, n, us), share)
         return found
 
 
 def _piece(unit: Unit, since: float, until: float, *, one: bool) -> Piece:
     """The table of a series: of all classes together where there is one."""
-    kind = "totals" if not one and unit in ("hour", "day") else "metrics"
+    kind = "totals" if not one and unit != "minute" else "metrics"
     return Piece(f"{kind}_{unit}", unit, since, until)
 
 

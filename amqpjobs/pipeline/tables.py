@@ -167,6 +167,7 @@ ROLLUPS = {
     # Years of all classes together are asked for most: merging their histograms anew each time would take seconds.
     "totals_hour": Sums("hour", ("queue",), "month"),
     "totals_day": Sums("day", ("queue",), "year"),
+    "totals_month": Sums("month", ("queue",), "year"),
 }
 ERRORS = {"errors_hour": Sums("hour", _ERROR, "month"), "errors_month": Sums("month", _ERROR, "year")}
 WORKERS = {"heartbeats_hour": Sums("hour", ("identity", "nonce"), "month")}

@@ -138,7 +138,7 @@ def test_of_what_has_no_end_the_youngest_wait_in_the_queue(tmp_path: Path, story
         story.born(f"j{minute}", at=NOON + 60 * minute)
     story.born("other", queue="high")
     found = told(tmp_path, story, low=2)
-    assert (jids(found.waiting), jids(found.lost)) == (["j3", "j2"], ["j1", "other", "j0"])
+    assert (jids(found.waiting), jids(found.lost)) == (["j2", "j3"], ["other", "j0", "j1"])
     assert not conservation(tmp_path, NOON, NOON + HOUR, now=NOON + HOUR, depths=holding()).lost, "patience"
 
 

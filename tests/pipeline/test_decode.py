@@ -124,4 +124,4 @@ def test_errors_that_differ_in_figures_only_are_one(one: str, other: str, same: 
 
 
 def test_the_names_of_streams_are_all_of_ours() -> None:
-    assert {raw.stream for raw in RAW} <= set(names.STREAMS)
+    assert {raw.stream for raw in RAW} <= {*names.STREAMS, names.ENQUEUED}

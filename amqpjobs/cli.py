@@ -29,8 +29,9 @@ _MODULES = {
     "pipeline": "keep what the streams hold for years (Spark): amqpjobs pipeline run",
     "replay": "enqueue jobs of the past again, chosen in the lake by time and SQL (see its --help)",
     "conservation": "whether each job that was enqueued ended exactly once, by the lake (see its --help)",
+    "report": "a month of the lake as a page with charts (see its --help)",
 }
-_OF_LAKE = ("replay", "conservation")
+_OF_LAKE = ("replay", "conservation", "report")
 """Parts of the pipeline that need no Spark."""
 
 

@@ -7,6 +7,7 @@ and the sum are kept.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 BASE = 1.05
@@ -37,3 +38,14 @@ def within(each: Bucket, share: float) -> float:
         return mean
     low = BASE**each.bucket
     return (mean + low + share * low * (BASE - 1)) / 2
+
+
+def median(histogram: Iterable[Bucket]) -> float:
+    """Half of the durations (in microseconds) do not exceed it; 0 of an empty histogram."""
+    ordered = sorted(each for each in histogram if each.n > 0)
+    rank, below = (sum(each.n for each in ordered) - 1) / 2, 0
+    for each in ordered:
+        if rank < below + each.n:
+            return within(each, (rank - below + 0.5) / each.n)
+        below += each.n
+    return 0.0

@@ -30,6 +30,20 @@ TOP_ERRORS = (
     " ORDER BY n DESC, fingerprint, class, queue LIMIT $3"
 )
 
+VERSIONS = (
+    "SELECT class, code_version, epoch(min(begins)), sum(count), sum(failed) FROM {t}"
+    " WHERE class IS NOT NULL AND code_version IS NOT NULL GROUP BY 1, 2"
+)
+VERSION_BUCKETS = (
+    "SELECT class, code_version, b.bucket, sum(b.n), sum(b.us)"
+    " FROM (SELECT class, code_version, unnest(run_histogram) AS b FROM {t})"
+    " WHERE class IS NOT NULL AND code_version IS NOT NULL GROUP BY 1, 2, 3"
+)
+FAILED_HOURS = (
+    "SELECT class, error_class, fingerprint, list(DISTINCT epoch(begins)) FROM {t} GROUP BY 1, 2, 3"
+    " ORDER BY sum(count) DESC, 3, 1, 2 LIMIT $1"
+)
+
 _OF_JOB = " FROM {t} WHERE jid = $1 AND bad IS NULL"
 RUN_DETAILS = ("class", "queue", "run_ms", "wait_ms", "attempt", "worker", "error_class", "code_version")
 RUNS = (

@@ -30,7 +30,8 @@ class History:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._store = Store(folder)
+        self.store = Store(folder)
+        """For questions that are asked elsewhere."""
 
     def lag(self) -> list[Lag]:
         """How far the lake is behind each stream."""
@@ -52,12 +53,12 @@ class History:
         Days and months are those of `zone`, cut at the full hours of UTC.
         """
         local = zone.key != "UTC" and unit in ("day", "month")
-        table = source(self._store, [_piece("hour" if local else unit, since, until, one=cls is not None)])
+        table = source(self.store, [_piece("hour" if local else unit, since, until, one=cls is not None)])
         if table is None:
             return []
         if local:
             table = queries.by_edges(table, _edges(since, until, unit, zone))
-        rows = self._store.rows(queries.SERIES.format(t=table), [cls, queue])
+        rows = self.store.rows(queries.SERIES.format(t=table), [cls, queue])
         places = self._places(table, ("epoch(begins)", "0"), "run", [cls, queue], quantiles)
         return [_point(row, places.get((row[0], 0), {}), quantiles) for row in rows]
 
@@ -75,28 +76,28 @@ class History:
 
         Of a span of more than two days all hours count that begin in it.
         """
-        table = source(self._store, cut("totals" if cls is None else "metrics", since, until))
+        table = source(self.store, cut("totals" if cls is None else "metrics", since, until))
         if table is None:
             return [None] * len(quantiles)
-        [(least, most)] = self._store.rows(queries.EXTREMES.format(t=table, kind=what), [cls, queue])
+        [(least, most)] = self.store.rows(queries.EXTREMES.format(t=table, kind=what), [cls, queue])
         places = self._places(table, ("0", "0"), what, [cls, queue], quantiles).get((0, 0), {})
         return [_quantile_ms(places, q, least, most) for q in quantiles]
 
     def classes(self, since: float, until: float, *, queue: str | None = None) -> list[ClassSums]:
         """What ran, by class and queue, that with the most run time first. The span as that of `percentiles`."""
-        table = source(self._store, cut("metrics", since, until))
+        table = source(self.store, cut("metrics", since, until))
         if table is None:
             return []
         places = self._places(table, ("class", "queue"), "run", [None, queue], (0.5, 0.95))
-        rows = self._store.rows(queries.CLASSES.format(t=table), [None, queue])
+        rows = self.store.rows(queries.CLASSES.format(t=table), [None, queue])
         return [_class_sums(row, places.get((row[0], row[1]), {})) for row in rows]
 
     def top_errors(
         self, since: float, until: float, *, cls: str | None = None, queue: str | None = None, limit: int = 20
     ) -> list[ErrorGroup]:
         """The most frequent kinds of failures; `since` counts from the beginning of its hour."""
-        table = source(self._store, cut("errors", since // HOUR * HOUR, until))
-        rows = [] if table is None else self._store.rows(queries.TOP_ERRORS.format(t=table), [cls, queue, limit])
+        table = source(self.store, cut("errors", since // HOUR * HOUR, until))
+        rows = [] if table is None else self.store.rows(queries.TOP_ERRORS.format(t=table), [cls, queue, limit])
         return [ErrorGroup(*row) for row in rows]
 
     def life(self, jid: str, since: float, until: float) -> list[LifeEvent]:
@@ -115,8 +116,8 @@ class History:
         return sorted(found, key=lambda event: event.at or 0.0)
 
     def _of_job(self, table: str, days: Span, sql: str, jid: str) -> list[Row]:
-        scan = self._store.scan(table, days)
-        return [] if scan is None else self._store.rows(sql.format(t=scan), [jid])
+        scan = self.store.scan(table, days)
+        return [] if scan is None else self.store.rows(sql.format(t=scan), [jid])
 
     def _places(
         self, table: str, key: tuple[str, str], kind: str, mine: Sequence[str | None], quantiles: Sequence[float]
@@ -124,7 +125,7 @@ class History:
         """Where the quantiles lie, by two expressions of SQL."""
         found: Places = {}
         sql = queries.QUANTILES.format(t=table, one=key[0], two=key[1], kind=kind)
-        for one, two, q, bucket, n, us, share in self._store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
+        for one, two, q, bucket, n, us, share in self.store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
             found.setdefault((one, two), {})[q] = (Bucket(bucket, n, us), share)
         return found
 

@@ -13,7 +13,7 @@ from amqpjobs.history.store import Store, span
 from amqpjobs.model.lifecycle import ENDED, State
 from amqpjobs.model.tracked import Word
 from amqpjobs.model.tracked_fold import TrackedSet
-from amqpjobs.streams.tracked_store import SCHEMA, TrackedStore
+from amqpjobs.streams.tracked_store import TrackedStore
 
 _MESSAGES = 'SELECT epoch, "offset", job FROM {t} WHERE bad IS NULL ORDER BY epoch, "offset", item'
 _FOR_EVER = 4e9
@@ -43,7 +43,6 @@ def tracked_ends(store: Store, since: float, until: float) -> TrackedEnds:
 def _fold(events: Iterator[tuple[int, str]], since: float, until: float, states: dict[int, State]) -> None:
     """Fold one incarnation of the stream, and note the states of the span's jobs after it."""
     with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(SCHEMA)
         store = TrackedStore(database)
         tracked = TrackedSet(store)
         mine: set[int] = set()

@@ -53,6 +53,27 @@ async def _listed(settings: Settings) -> dict[str, QueueState]:
     return dict(_state(each) for each in found if _is_job_queue(each)) if isinstance(found, list) else {}
 
 
+async def alarm(settings: Settings) -> str | None:
+    """Which alarm makes the broker take no publishes, as the management API tells; None where it has none, or no API.
+
+    A connection is told by the broker itself, but only once it has published in vain.
+    """
+    try:
+        async with management.api(settings) as api:
+            found = await api.get("nodes", columns="name,mem_alarm,disk_free_alarm")
+    except NoApi as error:
+        log.debug("the management API does not answer: %s", error)
+        return None
+    nodes = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    raised = [
+        f"{what} on {each.get('name')}"
+        for each in nodes
+        for what, field in (("memory", "mem_alarm"), ("disk", "disk_free_alarm"))
+        if each.get(field) is True
+    ]
+    return f"alarm: {', '.join(raised)}" if raised else None
+
+
 def _is_job_queue(each: Any) -> bool:
     name = each.get("name") if isinstance(each, dict) else None
     return isinstance(name, str) and name.startswith(names.QUEUE_PREFIX) and names.is_queue_name(_logical(name))

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from amqpjobs.model import text
+from amqpjobs.web import lake
 from amqpjobs.web.lists import views_of
 from amqpjobs.web.measures import PERIODS, USUAL, ClassLine, Course, Times
 from amqpjobs.web.pages import page_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Limit, Offset, json_response
+from amqpjobs.web.views import Views
 
 router = APIRouter()
 
-Period = Annotated[str, Query(description=f"How far back to look: {', '.join(PERIODS)}.")]
+LENGTHS = (*PERIODS, *lake.PERIODS)
+"""What may be asked for, from the live fold and from the lake."""
+Period = Annotated[
+    str,
+    Query(
+        description=f"How far back to look: {', '.join(LENGTHS)}; what is longer than 72h comes from the pipeline.",
+        json_schema_extra={"enum": list(LENGTHS)},
+    ),
+]
 
 
 @router.get("/api/job-metrics", tags=["metrics"])
@@ -30,9 +41,12 @@ async def job_metrics(
     offset: Offset = 0,
 ) -> Response:
     """Each class that ran: count, mean run time, success rate, percentiles of run and wait; the most runs first."""
-    if period not in PERIODS:
-        return problem(422, "Parameters out of bounds", f"period: one of {', '.join(PERIODS)}")
-    found = await views_of(request).measures.classes(PERIODS[period], text.safe(class_) or None)
+    if period not in LENGTHS:
+        return problem(422, "Parameters out of bounds", f"period: one of {', '.join(LENGTHS)}")
+    views, cls = views_of(request), text.safe(class_)
+    if period in lake.PERIODS and views.lake.why_not is not None:
+        return problem(503, "Not known here", views.lake.why_not)
+    found = [line for line in await _classes(views, period) if cls in ("", line.cls)]
     listed = [_told(line) for line in found[offset : offset + limit]]
     return json_response(listed, headers={"X-Total-Count": str(len(found))})
 
@@ -40,22 +54,38 @@ async def job_metrics(
 @router.get("/job-metrics", include_in_schema=False)
 async def listing(request: Request, period: str = USUAL) -> Response:
     """All classes over a period."""
-    period = period if period in PERIODS else USUAL
-    found = await views_of(request).measures.classes(PERIODS[period])
-    more = {"place": "job-metrics", "lines": found, "period": period, "periods": list(PERIODS)}
-    return await page_of(request, "job_metrics.html", told=None, **more)
+    about = _about(request, period)
+    found = await _classes(views_of(request), about["period"])
+    return await page_of(request, "job_metrics.html", lines=found, **about)
 
 
 @router.get("/job-metrics/{cls:path}", include_in_schema=False)
 async def one_class(request: Request, cls: str, period: str = USUAL) -> Response:
     """One class over a period."""
-    period = period if period in PERIODS else USUAL
-    course = await views_of(request).measures.course(text.safe(cls), PERIODS[period])
-    more = {
-        "place": "job-metrics", "cls": cls, "course": course, "total": course.total, "period": period,
-        "periods": list(PERIODS), "charts": _charts(course), "told": None,
+    about, views = _about(request, period), views_of(request)
+    if about["period"] in PERIODS:
+        course = await views.measures.course(text.safe(cls), PERIODS[about["period"]])
+    else:
+        course = await views.lake.course(text.safe(cls), about["period"])
+    charts = await asyncio.to_thread(_charts, course)
+    more = {"cls": cls, "course": course, "total": course.total, "charts": charts}
+    return await page_of(request, "job_class.html", **more, **about)
+
+
+async def _classes(views: Views, period: str) -> list[ClassLine]:
+    if period in PERIODS:
+        return await views.measures.classes(PERIODS[period])
+    return await views.lake.classes(period)
+
+
+def _about(request: Request, period: str) -> dict[str, Any]:
+    """What these pages say of their period; an unknown one is the usual."""
+    period, long = period if period in LENGTHS else USUAL, views_of(request).lake
+    of_lake = period in lake.PERIODS
+    return {
+        "place": "job-metrics", "told": None, "period": period, "periods": LENGTHS, "of_lake": of_lake,
+        "why_not": long.why_not if of_lake else None, "lake_until": long.until,
     }  # fmt: skip
-    return await page_of(request, "job_class.html", **more)
 
 
 def _told(line: ClassLine) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class Depths(Service):
         super().__init__("queue depths")
         self.queues: Mapping[str, QueueState] = {}
         self.leader: bool | None = None
+        self.alarm: str | None = None
+        """Why the broker takes no messages, as far as it told."""
         self.product = ""
         self.remarks: tuple[str, ...] = ()
         self.at: float | None = None
@@ -80,6 +82,7 @@ class Depths(Service):
             self.product = " ".join(filter(None, (connection.server.get("product"), connection.server.get("version"))))
             self.remarks = tuple(await topology.ensure(connection, self._settings))
             self._ensured_on = connection
+        self.alarm = await inspect.alarm(self._settings)
         self.queues = await inspect.queues(connection, self._settings, self._known())
         leadership = await connection.passive(names.LEADER_QUEUE)
         self.leader = leadership is not None and leadership.consumers > 0

@@ -64,6 +64,11 @@ class Desk:
             await orders.clear(queue)
         return await emptying.empty(connection, queue, PATIENCE)
 
+    @property
+    def blocked(self) -> str | None:
+        """Why the broker took nothing of what was last ordered, or None."""
+        return self._link.blocked
+
     def handle(self, action: str) -> Action | None:
         """An action of this process that is under way, or was lately."""
         return self._handles.get(action)

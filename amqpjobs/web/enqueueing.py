@@ -71,7 +71,7 @@ async def enqueue(request: Request) -> Response:
         return wanted
     if isinstance(wanted, NewJob):
         return await create(request, wanted)
-    blocked = views_of(request).link.blocked
+    blocked = views_of(request).blocked
     if blocked is not None:
         return problem(503, "Not sent", f"The broker takes no messages: {blocked}.")
     jid = wanted.jid or secrets.token_hex(12)

@@ -60,15 +60,16 @@ class Point(NamedTuple):
 
 
 class Course(NamedTuple):
-    """One class over a period, in slots of `step` seconds; `versions` are when new versions of the code came."""
+    """One class over a period, in slots of `step` seconds; `versions` are when new versions of the code came, `run` and
+    `wait` how its times spread (None: not known)."""
 
     total: ClassLine
     step: int
     since: int
     until: int
     points: Sequence[Point]
-    run: Sequence[Bar]
-    wait: Sequence[Bar]
+    run: Sequence[Bar] | None
+    wait: Sequence[Bar] | None
     versions: Sequence[tuple[float, str]]
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 from amqpjobs.action import Record, Set
 from amqpjobs.clock import Clock
-from amqpjobs.history import lag
 from amqpjobs.model import names, tally
 from amqpjobs.model.processes import Process
 from amqpjobs.model.protocol import Target
@@ -31,6 +30,7 @@ from amqpjobs.streams.views import DelayedView
 from amqpjobs.web.beats import Beats
 from amqpjobs.web.depths import Depths
 from amqpjobs.web.desk import PATIENCE, Desk
+from amqpjobs.web.lake import Lake
 from amqpjobs.web.measures import Measures
 from amqpjobs.web.status import Broker, Day, Facts, Lag, QueueLine, Runs, Waiting
 
@@ -87,6 +87,7 @@ class Views:
         sets = {stream: Set(each.view, each.follower) for stream, each in self.delayed.items()}
         self.desk = Desk(settings, sets, self.record, clock)
         self.measures = Measures(self.tally, self.metrics, clock)
+        self.lake = Lake(settings.lake_dir, clock)
         self._counts: _Counts | None = None
         self._was_up: bool | None = None
         self._since: float | None = None
@@ -98,10 +99,10 @@ class Views:
         most = self.link.settings.limits(stream).max_bytes
         return _Delayed(view, Follower(self.link, view, stream, clock=self._clock, origin=origin), self._clock, most)
 
-    def _services(self) -> list[Link | Follower | Beats | Depths | Indexer]:
+    def _services(self) -> list[Link | Follower | Beats | Depths | Indexer | Lake]:
         followers = [*self._followers(), self.record.follower, self.controls_follower]
         indexers = [each.indexer for each in self.delayed.values()]
-        return [self.link, *followers, *indexers, self.beats, self.depths]
+        return [self.link, *followers, *indexers, self.beats, self.depths, self.lake]
 
     async def start(self) -> None:
         """Begin to read; safe to repeat."""
@@ -145,8 +146,8 @@ class Views:
             remarks=self.depths.remarks,
             lost=tuple(stream for stream, each in self.delayed.items() if each.view.lost_before is not None),
             depths_at=self.depths.at,
-            days=counts.days,
-            lake=lag.read(self.settings.lake_dir),
+            days=_joined(self.lake.days, counts.days, counts.runs.since),
+            lake=self.lake.lags,
         )
 
     async def page(self, stream: str, search: Search) -> Page:
@@ -218,6 +219,11 @@ class Views:
         return await follower.query(lambda: store.get(action))
 
     @property
+    def blocked(self) -> str | None:
+        """Why the broker takes no messages now, or None: as its API says, or as it told who wanted to act here."""
+        return self.depths.alarm or self.desk.blocked
+
+    @property
     def counting(self) -> bool:
         """Whether finished jobs are counted as they are reported: not while the broker is away or a backlog is read."""
         return self.link.state == "up" and self.metrics.caught_up
@@ -251,7 +257,7 @@ class Views:
             product=self.depths.product,
             since=self._since,
             error=None if up else self.link.last_error,
-            blocked=self.link.blocked if up else None,
+            blocked=self.blocked if up else None,
         )
 
     def _count(self, now: float) -> _Counts:
@@ -308,10 +314,20 @@ def _line(name: str, depth: QueueState | None, processes: int, counts: _Counts, 
 
 def _days(store: TallyStore, now: float) -> list[Day]:
     found = store.days(now, DAYS)
-    if not found:
+    today = int(now // tally.DAY) * tally.DAY
+    return [Day(at, *found.get(at, Counted(0, 0))) for at in range(min(found), today + 1, tally.DAY)] if found else []
+
+
+def _joined(lake: Sequence[Day], live: Sequence[Day], since: float) -> list[Day]:
+    """The days of both: those up to the one on which counting began here are told by who knows more of them."""
+    known = {int(day.at): day for day in lake if day.at <= since}
+    for day in live:
+        before = known.get(int(day.at))
+        if before is None or day.ran >= before.ran:
+            known[int(day.at)] = day
+    if not known:
         return []
-    first, today = min(found), int(now // tally.DAY) * tally.DAY
-    return [Day(at, *found.get(at, Counted(0, 0))) for at in range(first, today + 1, tally.DAY)]
+    return [known.get(at, Day(at, 0, 0)) for at in range(min(known), max(known) + 1, tally.DAY)]
 
 
 def _runs(store: TallyStore, today: Counted, total: Counted) -> Runs:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -23,11 +24,15 @@ from pydantic import SecretStr
 
 from amqpjobs.broker.node import PrivateNode
 from amqpjobs.clock import SystemClock
+from amqpjobs.history import lag
+from amqpjobs.history.lag import Lag
+from amqpjobs.pipeline.tables import ROLLUPS
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Outgoing, Publisher
 from tests.conftest import Broker, usual_management_url, with_credentials
+from tests.pipeline import sums
 from tests.web import entries
 from tests.web.conftest import CHROMIUM, FLAGS, serving
 
@@ -35,7 +40,8 @@ WIDTHS = (1440, 1024, 390)
 TRAFFIC_SECONDS = 60
 PAGES = (
     "job-queues", "scheduled-jobs", "retries", "dead-jobs", "recurring", "audit", "job-metrics",
-    "job-metrics/ResizeImageJob", "worker-processes", "job-queues/default", "jobs/order-4711", "api/docs",
+    "job-metrics/ResizeImageJob", "job-metrics/ResizeImageJob?period=1y", "worker-processes", "job-queues/default",
+    "jobs/order-4711", "tracked-jobs", "jobs/1", "api/docs",
 )  # fmt: skip
 CLASSES = {"SendEmailJob": ("mailers", 180), "ChargeCardJob": ("critical", 320), "ResizeImageJob": ("default", 1400)}
 
@@ -74,7 +80,7 @@ class Shooting(NamedTuple):
                 await page.goto(f"{address}/{place}")
                 if place == "job-queues":
                     await expect(page.locator("#pulse")).to_have_text("live")
-                path = self.folder / f"{place.replace('/', '-')}-{name}-{scheme}-{width}.png"
+                path = self.folder / f"{re.sub('[^a-z0-9]+', '-', place.lower())}-{name}-{scheme}-{width}.png"
                 await page.screenshot(path=path, full_page=True)
             await context.close()
 
@@ -179,7 +185,7 @@ async def main(folder: Path, wanted: Wanted) -> None:
 
 
 async def _linked(folder: Path, url: str, management_url: str, state: Path, wanted: Wanted) -> None:
-    settings = Settings(url=url, management_url=management_url, state_dir=state / "state")
+    settings = Settings(url=url, management_url=management_url, state_dir=state / "state", lake_dir=state / "lake")
     link = Link(settings, "screenshots", SystemClock())
     await link.start()
     try:
@@ -197,6 +203,7 @@ async def _take(folder: Path, settings: Settings, connection: Connection, wanted
                 await asyncio.sleep(5)
                 await shoot(served.address, "job-queues", "empty", schemes=("light",))
         await _topology(connection, settings)
+        _lake(settings.lake_dir)
         traffic = Traffic(await connection.publisher())
         await traffic.backlog()
         async with serving(settings) as served:
@@ -229,9 +236,32 @@ async def _topology(connection: Connection, settings: Settings) -> None:
         await connection.consume(queue, lambda message: None, prefetch=1)
 
 
+def _lake(folder: Path) -> None:
+    """Two years of it."""
+    drawn, midnight = random.Random(3), time.time() // 86_400 * 86_400
+    days = [midnight - 86_400 * n for n in range(700)]
+    runs = [
+        (day, "ResizeImageJob", "default", round(drawn.expovariate(1 / 1.4e6)), drawn.random() < 0.03)
+        for day in days for _ in range(drawn.randint(20, 60))
+    ]  # fmt: skip
+    for name, rollup in ROLLUPS.items():
+        if rollup.unit != "minute":
+            sums.write(folder, name, sums.rows(runs, name))
+    lag.write(folder, [Lag("job_metrics", 0, time.time(), time.time())])
+
+
 async def _act(address: str) -> None:
-    """Somebody was here before."""
+    """Somebody was here before, and somebody's reports are under way."""
     async with httpx.AsyncClient(base_url=address, auth=("ann", ""), timeout=30) as client:
+        for number in range(12):
+            told = {"type": "MonthlyReport", "data": {"month": number + 1}, "tags": ["finance"], "queue": "reports"}
+            (await client.post("/api/tracked", json=told)).raise_for_status()
+        for progress in (100, 62.5, 20):
+            taken = await client.post("/api/tracked/take", json={"type": "MonthlyReport", "worker": "worker-07:311:a"})
+            held = {"X-Attempt": taken.headers["X-Attempt"]}
+            said = {"progress": progress, "lines": ["read 41,200 orders", "3 of them have no customer; left out"]}
+            ended = {"status": "completed", "output": {"pages": 14}} if progress == 100 else {}
+            await client.patch(f"/api/tracked/{taken.json()['id']}", json=said | ended, headers=held)
         for place, action in (("retries", "delete"), ("scheduled-jobs", "trigger")):
             jobs = [{"jid": item["jid"]} for item in (await client.get(f"/api/{place}?limit=7")).json()]
             asked = {"action": action, "jobs": [*jobs, {"jid": "gone"}]}

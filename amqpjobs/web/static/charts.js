@@ -23,7 +23,12 @@
   }
 
   // Axis labels in the viewer's own way of writing times; days only where the chart spans more than one.
-  function instants(_, values) {
+  function instants(step, values) {
+    if (step === 86400) {
+      return values.map(function (at) {
+        return new Date(at * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", year: "2-digit", timeZone: "UTC" });
+      });
+    }
     var long = values.length > 1 && values[values.length - 1] - values[0] > 86400;
     var seconds = values.length > 1 && values[1] - values[0] < 60;
     return values.map(function (at) {
@@ -81,12 +86,12 @@
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true, markers: { fill: function (plot, index) { return plot.series[index].stroke(plot, index); } } },
       scales: { y: { range: function (_, low, high) { return [0, high > 0 ? high * 1.08 : 1]; } } },
-      axes: [Object.assign({ space: 80, size: 36, values: instants }, axis), Object.assign({}, axis, {
+      axes: [Object.assign({ space: 80, size: 36, values: function (_, values) { return instants(told.step, values); } }, axis), Object.assign({}, axis, {
         size: 62,
         values: function (_, values) { return values.map(say); },
         incrs: told.unit === "s" ? undefined : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6],
       })],
-      series: [{ label: "\u00a0", value: function (_, at) { return at ? new Date(at * 1000).toLocaleString() : ""; } }].concat(lines),
+      series: [{ label: "\u00a0", value: function (_, at) { return at ? told.step === 86400 ? instants(86400, [at])[0] : new Date(at * 1000).toLocaleString() : ""; } }].concat(lines),
       plugins: [marks(told.marks)],
     };
   }

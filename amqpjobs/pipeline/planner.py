@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from amqpjobs.pipeline.background import Background
 from amqpjobs.pipeline.lake import Mark
 from amqpjobs.settings import Settings
 from amqpjobs.streams import ranges
@@ -18,11 +19,11 @@ T = TypeVar("T")
 
 
 class Planner:
-    """Asks on a loop of its own, for code that is not asynchronous. Close it."""
+    """Asks over a connection that is kept, also through ranges that take minutes. Close it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._runner = asyncio.Runner()
+        self._runner = Background()
         self._connection: Connection | None = None
 
     def following(self, marks: Mapping[str, Mark | None], most: int) -> dict[str, Range]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+from amqpjobs.pipeline.background import Background
 from amqpjobs.settings import Settings
 from amqpjobs.streams.drivers import connect
 from amqpjobs.streams.port import Connection, Incoming
@@ -29,7 +30,7 @@ def ask(settings: Settings, question: Callable[[Connection], Awaitable[T]]) -> T
 
 def messages(settings: Settings, wanted: Range, *, skip: bool) -> Iterator[list[Incoming]]:
     """The messages of a range in batches, over a connection of its own. Raises RangeLost and other BrokerErrors."""
-    with asyncio.Runner() as runner:
+    with Background() as runner:
         connection = runner.run(connect(settings, name=f"pipeline reads {wanted.stream}"))
         try:
             reader = runner.run(RangeReader.open(connection, wanted, skip=skip))

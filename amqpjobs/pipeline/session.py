@@ -30,7 +30,6 @@ def session(settings: Settings, extra: Mapping[str, str] | None = None, *, quick
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
-        "spark.driver.memory": "1g",
         "spark.sql.sources.partitionOverwriteMode": "static",
         "spark.sql.files.ignoreMissingFiles": "false",
     }

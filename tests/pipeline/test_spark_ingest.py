@@ -67,18 +67,28 @@ def test_bad_messages_are_rows_that_say_why_and_count_nowhere_else(pipe: Pipe, d
 
 
 def test_met_02_a_message_that_was_appended_twice_counts_once(pipe: Pipe, declared: Settings, lake: Lake) -> None:
-    """Within a batch, over its slices, in the next batch, and after a restart of the pipeline."""
-    messages = [
-        [metric(10 * n + i) | ({"from": "w1", "seq": n} if i == 0 else {}) for i in range(3)] for n in range(1, 6)
-    ]
-    append(declared, names.METRICS, [messages[0], messages[0], *messages[1:4]])
+    """1,000 jobs of which 100 fail once, from three workers whose confirms were lost meanwhile; Spark runs three times.
+
+    Repeats come in the same batch (over its slices), in the next one, and after everything else was read.
+    """
+    statuses = ["failed"] * 100 + ["success"] * 1000
+    runs = [metric(number, status=status) for number, status in enumerate(statuses)]
+    messages: list[list[dict[str, Any]]] = []
+    for number in range(110):
+        first, *others = runs[10 * number : 10 * number + 10]
+        sent = {"from": f"w{number % 3}", "seq": number // 3 + 1}
+        messages.append([{**first, **sent}, *others])
+    append(declared, names.METRICS, [*messages[:60], *messages[52:70]])
     pipe()
-    append(declared, names.METRICS, [messages[3], messages[4]])
+    append(declared, names.METRICS, [*messages[64:110], *messages[100:110]])
     pipe()
-    append(declared, names.METRICS, [messages[4]])
+    append(declared, names.METRICS, messages[107:110])
     pipe()
-    assert query(lake, "raw_metrics", "SELECT count(*), count(DISTINCT jid) FROM {t}") == [(15, 15)]
-    assert query(lake, "metrics_day", "SELECT sum(count) FROM {t}") == [(15,)]
+    wanted = [("failed", 100, 100), ("success", 1000, 1000)]
+    found = query(lake, "raw_metrics", "SELECT status, count(*), count(DISTINCT jid) FROM {t} GROUP BY 1 ORDER BY 1")
+    assert found == wanted
+    for table in ("metrics_minute", "metrics_hour", "metrics_day"):
+        assert query(lake, table, "SELECT sum(count), sum(failed) FROM {t}") == [(1100, 100)]
 
 
 def test_a_stream_made_anew_is_read_from_its_start(pipe: Pipe, declared: Settings, lake: Lake) -> None:

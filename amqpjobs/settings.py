@@ -94,6 +94,11 @@ class Settings(BaseModel):
     """AMQP heartbeat in seconds: a half-open connection is noticed after three."""
     queue_type: Literal["classic", "quorum"] = "classic"
     """How job queues that do not exist yet are declared on RabbitMQ: `quorum` replicates them in a cluster."""
+    max_priority: int = Field(default=names.MAX_PRIORITY, ge=0, le=names.MAX_PRIORITY)
+    """The highest priority of classic job queues that do not exist yet; what is higher counts as this. 0: none.
+
+    A broker keeps a queue within the queue for each priority and looks through all of them at every step.
+    """
     max_message_bytes: int | None = Field(default=None, ge=65_536)
     """The largest message in bytes that we send, where the broker is configured to take less than it usually does."""
     publish_timeout: float = Field(default=10.0, gt=0)

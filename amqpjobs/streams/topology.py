@@ -86,7 +86,8 @@ def job_queue_arguments(connection: Connection, settings: Settings) -> Mapping[s
     """
     if settings.queue_type == "quorum" and _is_rabbitmq(connection):
         return {"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT}
-    return {"x-max-priority": names.MAX_PRIORITY, **classic(connection)}
+    priorities = {"x-max-priority": settings.max_priority} if settings.max_priority else {}
+    return {**priorities, **classic(connection)}
 
 
 def leader_arguments(connection: Connection) -> Mapping[str, Scalar]:

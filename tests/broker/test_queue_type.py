@@ -116,6 +116,21 @@ async def test_priorities_are_those_that_the_broker_has(link: Link, typed: Setti
         assert taken == list(PUBLISHED)
 
 
+@pytest.mark.parametrize(
+    ("highest", "expected"), [(0, list(PUBLISHED)), (4, [5, 10, 9, 4, 3, None, 0, None])], ids=["none", "four"]
+)
+async def test_a_site_chooses_how_many_priorities_its_queues_have(
+    highest: int, expected: list[int | None], link: Link, settings: Settings
+) -> None:
+    connection = await link.connection()
+    await declare(connection, settings.model_copy(update={"max_priority": highest}))
+    publisher = await connection.publisher()
+    for priority in PUBLISHED:
+        await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default", Properties(priority=priority)))
+    taken = await one_at_a_time(connection, len(PUBLISHED))
+    assert [message.properties.priority for message in taken] == expected
+
+
 async def one_at_a_time(connection: Connection, count: int) -> list[Incoming]:
     """So many messages of the job queue, each taken after the one before was acknowledged."""
     found: asyncio.Queue[Incoming] = asyncio.Queue()

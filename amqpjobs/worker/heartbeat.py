@@ -17,7 +17,7 @@ from amqpjobs.service import Service
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
-from amqpjobs.worker.executor import Run
+from amqpjobs.worker.run import Run
 
 log = logging.getLogger("amqpjobs.worker")
 

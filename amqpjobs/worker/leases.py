@@ -28,10 +28,10 @@ from amqpjobs.service import Service
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.tracked_caller import TrackedCaller
 from amqpjobs.worker.context import Note
-from amqpjobs.worker.executor import Ended, Run
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.report import Reporter
+from amqpjobs.worker.run import Ended, Run
 from amqpjobs.worker.subscription import Delivery, Subscription
 
 log = logging.getLogger("amqpjobs.worker")

@@ -12,12 +12,13 @@ from amqpjobs.clock import Clock
 from amqpjobs.model import reading
 from amqpjobs.model.messages import Job, Unreadable
 from amqpjobs.worker.context import JobContext
-from amqpjobs.worker.executor import Ended, Executor, Run
+from amqpjobs.worker.executor import Executor
 from amqpjobs.worker.fetch import Fetcher
 from amqpjobs.worker.leases import Leases
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.report import Reporter
+from amqpjobs.worker.run import Ended, Run
 from amqpjobs.worker.subscription import Delivery
 
 log = logging.getLogger("amqpjobs.worker")

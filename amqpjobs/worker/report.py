@@ -11,8 +11,8 @@ from amqpjobs.model import names, outcomes, text
 from amqpjobs.model.messages import Job, Unreadable
 from amqpjobs.model.unwrapped import PREFIX
 from amqpjobs.streams.port import Properties
-from amqpjobs.worker.executor import Ended, Run
 from amqpjobs.worker.outcomes import Record
+from amqpjobs.worker.run import Ended, Run
 
 log = logging.getLogger("amqpjobs.worker")
 

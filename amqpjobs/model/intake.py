@@ -74,9 +74,10 @@ def read_job(
     `value` is what `raw` was parsed to, when that was done already. A queue's name in the job that cannot be one is
     not used: the job stays with the queue that it came from.
     """
+    raw = text.bare(raw)
     if value is UNSET:
         try:
-            value = text.parse(raw)
+            value = text.parse_bare(raw)
         except text.NotJson as error:
             return Unreadable(MALFORMED, f"not JSON: {error}", raw, first_name(message_id, jid), queue)
     if not isinstance(value, dict):
@@ -108,8 +109,10 @@ def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job
     job["cls"] = cls if cls.isascii() else text.safe(cls)
     job["args"] = args
     job["queue"] = queue
-    job["retry"] = fields.retries(get("retry"))
-    job["retry_count"] = fields.count(get("retry_count"))
+    if (retry := get("retry")) != DEFAULT_RETRIES:
+        job["retry"] = fields.retries(retry)
+    if count := get("retry_count"):
+        job["retry_count"] = fields.count(count)
     job["enqueued_at"] = fields.instant_or_none(get("enqueued_at"))
     job["created_at"] = fields.instant_or_none(get("created_at"))
     job["tags"] = []

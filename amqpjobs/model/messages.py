@@ -29,13 +29,20 @@ class Message(BaseModel):
 
         pydantic's `model_construct` does the same for ten times the price of reading the whole job.
         """
-        message = cls.__new__(cls)
-        put = object.__setattr__
-        put(message, "__dict__", values)
-        put(message, "__pydantic_fields_set__", set())
-        put(message, "__pydantic_extra__", None)
-        put(message, "__pydantic_private__", None)
+        message = _new(cls)
+        _put_values(message, values)
+        _put_set(message, set())
+        _put_extra(message, None)
+        _put_private(message, None)
         return message
+
+
+# The members that pydantic keeps beside the values, by their own descriptors: `object.__setattr__` looks each up anew.
+_new = object.__new__
+_put_values = BaseModel.__dict__["__dict__"].__set__
+_put_set = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_put_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
+_put_private = BaseModel.__dict__["__pydantic_private__"].__set__
 
 
 class Job(Message):

@@ -41,6 +41,7 @@ __all__ = [
     "member",
     "members",
     "parse",
+    "parse_bare",
     "safe",
     "spliced",
     "strict",
@@ -56,7 +57,11 @@ def parse(raw: bytes, *, depth: int = MAX_DEPTH) -> Any:
 
     Raises NotJson, and nothing else, for everything else: other encodings, nothing at all, more than `depth` levels.
     """
-    raw = bare(raw)
+    return parse_bare(bare(raw), depth=depth)
+
+
+def parse_bare(raw: bytes, *, depth: int = MAX_DEPTH) -> Any:
+    """`parse`, of what is `bare`."""
     outline = raw.translate(_OUTLINE)  # every digit a 0, every bracket that opens a [
     if outline.count(b"[") > depth:
         check_depth(raw, depth)

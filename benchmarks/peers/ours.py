@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from amqpjobs import __version__
 from benchmarks.peers.product import OURS, Product
@@ -61,7 +64,12 @@ def _git(tree: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _product(key: str, driver: str, title: str, jobs: int, tree: Path = ROOT) -> Product:
+def _product(
+    key: str, driver: str, title: str, jobs: int, tree: Path = ROOT, *, more: Mapping[str, str] = MappingProxyType({})
+) -> Product:
+    def ours(command: Command) -> Command:
+        return replace(command, environment={**command.environment, **more})
+
     return Product(
         key=key,
         title=title,
@@ -69,8 +77,8 @@ def _product(key: str, driver: str, title: str, jobs: int, tree: Path = ROOT) ->
         how="100 jobs a process on its event loop",
         durability=DURABILITY,
         jobs=jobs,
-        enqueue=lambda place, jobs, job: produce(place, driver, "many", str(jobs), job, tree=tree),
-        workers=lambda place, count: [worker(place, driver, tree=tree) for _ in range(count)],
+        enqueue=lambda place, jobs, job: ours(produce(place, driver, "many", str(jobs), job, tree=tree)),
+        workers=lambda place, count: [ours(worker(place, driver, tree=tree)) for _ in range(count)],
         left=lambda place: place.queue(QUEUE),
         empty=lambda place: place.depths.purge(QUEUE),
         missing=lambda: not (tree / "amqpjobs").exists(),
@@ -80,6 +88,10 @@ def _product(key: str, driver: str, title: str, jobs: int, tree: Path = ROOT) ->
 _OLDER = Path(os.environ.get("BEFORE") or "/nonexistent")
 
 LEAN = _product("ours-lean", "lean", "amqpjobs", 40_000)
+PLAIN = _product(
+    "ours-plain", "lean", "amqpjobs, queues without priorities", 40_000, more={"AMQPJOBS_MAX_PRIORITY": "0"}
+)
+"""As the peers' queues are."""
 AIORMQ = _product("ours-aiormq", "aiormq", "amqpjobs, driver aiormq", 12_000)
 BEFORE_LEAN = _product("before-lean", "lean", "amqpjobs before the hot path", 16_000, _OLDER)
 BEFORE_AIORMQ = _product("before-aiormq", "aiormq", "amqpjobs before it, driver aiormq", 8_000, _OLDER)

@@ -55,8 +55,8 @@ def no_op(results: Results, product: str, workers: int = 2) -> float:
     return median(results, "noop", product, "workers", str(workers), "rate")
 
 
-def _times(peer: str) -> Callable[[Results], float]:
-    return lambda results: no_op(results, "ours-lean") / no_op(results, peer)
+def _times(peer: str, ours: str = "ours-lean") -> Callable[[Results], float]:
+    return lambda results: no_op(results, ours) / no_op(results, peer)
 
 
 def _of_the_yardstick(results: Results) -> float:
@@ -93,6 +93,8 @@ TARGETS = (
     Target("… against Sidekiq", "×", "at least", 1.5, _times("sidekiq")),
     Target("… against Dramatiq", "×", "at least", 5, _times("dramatiq")),
     Target("… against Celery (threads)", "×", "at least", 6, _times("celery")),
+    Target("… queues without priorities, as Dramatiq's are", "×", "at least", 5, _times("dramatiq", "ours-plain")),
+    Target("… queues without priorities, as Celery's are", "×", "at least", 6, _times("celery", "ours-plain")),
     Target("… of the yardstick (the trial where it ran)", "%", "at least", 70, _of_the_yardstick),
     Target("`enqueue_many`, one process", "jobs/s", "at least", 12_000, _figure("enqueue", "lean", "many")),
     Target("`enqueue`, one by one, p50", "ms", "under", 3, _figure("enqueue", "lean", "single_p50_ms")),

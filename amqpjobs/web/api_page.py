@@ -88,14 +88,22 @@ def _parameter(told: Mapping[str, Any]) -> Field:
 
 
 def _body(told: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[Field]:
+    """The members of the body, of all its kinds where it may be of several; needed where each kind needs it."""
     schema = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if schema is None:
         return
-    if "$ref" in schema:
-        schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    for form in schema.get("anyOf", [schema]):
-        for name, each in form.get("properties", {}).items():
-            yield Field(name, "body", _kind(each), name in form.get("required", ()), each.get("description", ""))
+    kinds = [_schema(each, described) for each in schema.get("anyOf", [schema])]
+    needed = set.intersection(*(set(each.get("required", ())) for each in kinds))
+    members = {name: each for kind in kinds for name, each in kind.get("properties", {}).items()}
+    for name, each in members.items():
+        yield Field(name, "body", _kind(each), name in needed, each.get("description", ""))
+
+
+def _schema(schema: Mapping[str, Any], described: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: Mapping[str, Any] = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

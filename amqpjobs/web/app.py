@@ -18,6 +18,7 @@ from amqpjobs.web import (
     api,
     api_page,
     class_pages,
+    description,
     enqueueing,
     job_page,
     kue,
@@ -84,6 +85,7 @@ def create_app(
     for module in _MODULES:
         app.include_router(module.router)
     problems.install(app)
+    description.install(app)
     app.add_middleware(Guard, access=app.state.access, hosts=tuple(hosts))
     if settings.web_root_path:
         app.add_middleware(Prefix, root=settings.web_root_path)

@@ -24,7 +24,7 @@ router = APIRouter()
 class Wanted(BaseModel):
     """A job to enqueue. Everything but `class` may be left out; docs/protocol.md says what each means."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     cls: str = Field(alias="class", min_length=1)
     args: list[Any] | dict[str, Any] = Field(default_factory=list, description="A list, or an object of keywords.")

@@ -40,7 +40,7 @@ JobType = Annotated[str | None, Query(alias="type", max_length=4096, description
 @router.get("")
 async def listed(  # noqa: PLR0917 - the query's names, as FastAPI takes them
     request: Request,
-    state: str | None = None,
+    state: Annotated[str | None, Query(json_schema_extra={"enum": [*STATES, None]})] = None,
     type_: JobType = None,
     tag: Annotated[str | None, Query(max_length=4096, description="Only jobs with this tag.")] = None,
     limit: Limit = 100,

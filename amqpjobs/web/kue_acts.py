@@ -21,7 +21,7 @@ from amqpjobs.web.tracked import answer, done, door, judged
 
 router = APIRouter(prefix="/api/jobs", tags=["tracked jobs"])
 
-_JSON = ConfigDict(extra="forbid")
+_JSON = ConfigDict(extra="forbid", strict=True)
 
 
 class NewJob(BaseModel):
@@ -149,7 +149,7 @@ async def cancel(request: Request, key: Key) -> Response:
     return await judged(request, Withdraw(key.queue, key.key), done)
 
 
-@router.patch("/{id_}", status_code=204)
+@router.patch("/{id_:int}", status_code=204)
 async def report(request: Request, id_: int, said: Annotated[Said, Body()]) -> Response:
     """Output, progress, log lines, and how it ended."""
     output = await asyncio.to_thread(text.member, await request.body(), "output")
@@ -161,13 +161,13 @@ async def report(request: Request, id_: int, said: Annotated[Said, Body()]) -> R
     return await judged(request, act, done)
 
 
-@router.post("/{id_}/beat", status_code=204)
+@router.post("/{id_:int}/beat", status_code=204)
 async def beat(request: Request, id_: int) -> Response:
     """A sign of life of one job."""
     return await judged(request, Beat(id_, request.headers.get("X-Attempt")), done)
 
 
-@router.delete("/{id_}", status_code=204)
+@router.delete("/{id_:int}", status_code=204)
 async def delete(request: Request, id_: int) -> Response:
     """Forget a job, whatever it does."""
     return await judged(request, Delete(id_), done)

@@ -255,13 +255,13 @@ async def _act(address: str) -> None:
     async with httpx.AsyncClient(base_url=address, auth=("ann", ""), timeout=30) as client:
         for number in range(12):
             told = {"type": "MonthlyReport", "data": {"month": number + 1}, "tags": ["finance"], "queue": "reports"}
-            (await client.post("/api/tracked", json=told)).raise_for_status()
+            (await client.post("/api/jobs", json=told)).raise_for_status()
         for progress in (100, 62.5, 20):
-            taken = await client.post("/api/tracked/take", json={"type": "MonthlyReport", "worker": "worker-07:311:a"})
+            taken = await client.post("/api/jobs/take", json={"type": "MonthlyReport", "worker": "worker-07:311:a"})
             held = {"X-Attempt": taken.headers["X-Attempt"]}
             said = {"progress": progress, "lines": ["read 41,200 orders", "3 of them have no customer; left out"]}
             ended = {"status": "completed", "output": {"pages": 14}} if progress == 100 else {}
-            await client.patch(f"/api/tracked/{taken.json()['id']}", json=said | ended, headers=held)
+            await client.patch(f"/api/jobs/{taken.json()['id']}", json=said | ended, headers=held)
         for place, action in (("retries", "delete"), ("scheduled-jobs", "trigger")):
             jobs = [{"jid": item["jid"]} for item in (await client.get(f"/api/{place}?limit=7")).json()]
             asked = {"action": action, "jobs": [*jobs, {"jid": "gone"}]}

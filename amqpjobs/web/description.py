@@ -1,0 +1,59 @@
+"""What `/openapi.json` tells of the interface beyond what the routes' own types say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from amqpjobs.web.problems import MEDIA_TYPE
+
+_PROBLEM = {
+    "type": "object",
+    "description": "RFC 9457 problem details.",
+    "properties": {
+        "type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"},
+        "detail": {"type": "string"}, "errors": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["type", "title", "status"],
+}  # fmt: skip
+_MEANT = {
+    "400": "It cannot be understood.",
+    "404": "There is no such thing.",
+    "409": "It is not in a state for this.",
+    "410": "It is gone.",
+    "413": "It is too large.",
+    "422": "Parameters out of bounds; `errors` names each.",
+    "503": "The broker is away or takes no messages: nothing was done.",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Describe the application so; made once, when it is asked for."""
+    usual = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _complete(usual())
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def _complete(told: dict[str, Any]) -> None:
+    schemas = told.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = _PROBLEM
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    problems = {status: {"description": meant, "content": content} for status, meant in _MEANT.items()}
+    other = {"default": {"description": "Any other problem.", "content": content}}
+    for methods in told["paths"].values():
+        for operation in methods.values():
+            operation["responses"] = {**problems, **other, **_own(operation["responses"])}
+
+
+def _own(responses: dict[str, Any]) -> dict[str, Any]:
+    """The route's own answers; FastAPI adds a 422 of its own shape, which nobody answers here."""
+    return {status: answer for status, answer in responses.items() if status != "422"}

@@ -84,7 +84,7 @@ def create_app(
     app.state.ocypod = ocypod_config.read(settings.ocypod)
     for module in _MODULES:
         app.include_router(module.router)
-    problems.install(app)
+    problems.install(app, [module.router for module in _MODULES])
     description.install(app)
     app.add_middleware(Guard, access=app.state.access, hosts=tuple(hosts))
     if settings.web_root_path:

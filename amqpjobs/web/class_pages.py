@@ -45,7 +45,7 @@ async def job_metrics(
         return problem(422, "Parameters out of bounds", f"period: one of {', '.join(LENGTHS)}")
     views, cls = views_of(request), text.safe(class_)
     if period in lake.PERIODS and views.lake.why_not is not None:
-        return problem(503, "Not known here", views.lake.why_not)
+        return problem(404, "Not known here", views.lake.why_not)
     found = [line for line in await _classes(views, period) if cls in ("", line.cls)]
     listed = [_told(line) for line in found[offset : offset + limit]]
     return json_response(listed, headers={"X-Total-Count": str(len(found))})

@@ -48,7 +48,10 @@ def _complete(told: dict[str, Any]) -> None:
         schemas.pop(unused, None)
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     problems = {status: {"description": meant, "content": content} for status, meant in _MEANT.items()}
-    other = {"default": {"description": "Any other problem.", "content": content}}
+    other = {
+        "204": {"description": "Done, or there is nothing."},
+        "default": {"description": "Any other problem.", "content": content},
+    }
     for methods in told["paths"].values():
         for operation in methods.values():
             operation["responses"] = {**problems, **other, **_own(operation["responses"])}

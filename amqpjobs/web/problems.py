@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+from collections.abc import Iterable, Sequence
+
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match, Route
@@ -21,11 +24,28 @@ def problem(status: int, title: str, detail: str = "", **more: object) -> Respon
     return Response(text.dump(text.strict({**body, **more})), status, media_type=MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of the application this way."""
+def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Answer every error of the application this way; `routers` are all that it has."""
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        response = problem(error.status_code, str(error.detail))
+        response.headers.update(error.headers or {})
+        if error.status_code == 405:  # of all routes of the path, where Starlette names the methods of the first
+            response.headers["Allow"] = ", ".join(sorted(_methods(request, routers)))
+        return response
+
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(Exception, _fault)
+
+
+def _methods(request: Request, routers: Iterable[APIRouter]) -> set[str]:
+    found: set[str] = set()
+    for route in (route for router in routers for route in router.routes):
+        if isinstance(route, Route | APIRoute) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return found
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -33,24 +53,6 @@ async def _invalid(_: Request, error: Exception) -> Response:
     faults = [{"in": ".".join(str(part) for part in e["loc"]), "message": e["msg"]} for e in error.errors()]
     detail = "; ".join(f"{fault['in']}: {fault['message']}" for fault in faults)
     return problem(422, "Parameters out of bounds", detail, errors=faults)
-
-
-async def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    response = problem(error.status_code, str(error.detail))
-    response.headers.update(error.headers or {})
-    if error.status_code == 405:
-        response.headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return response
-
-
-def _methods(request: Request) -> set[str]:
-    """What the path takes: of all its routes, where Starlette names those of the first."""
-    found: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return found
 
 
 async def _fault(_: Request, __: Exception) -> Response:

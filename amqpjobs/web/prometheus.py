@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from amqpjobs.history.lag import FIGURES
 from amqpjobs.web.live import Pulse
@@ -31,7 +31,7 @@ class Family(NamedTuple):
     samples: Mapping[str, Value]
 
 
-@router.get("/metrics", tags=["health"])
+@router.get("/metrics", tags=["health"], response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Counters and gauges for Prometheus. What is not known is left out, never 0."""
     pulse: Pulse = request.app.state.pulse

@@ -41,7 +41,7 @@ TRAFFIC_SECONDS = 60
 PAGES = (
     "job-queues", "scheduled-jobs", "retries", "dead-jobs", "recurring", "audit", "job-metrics",
     "job-metrics/ResizeImageJob", "job-metrics/ResizeImageJob?period=1y", "worker-processes", "job-queues/default",
-    "jobs/order-4711", "tracked-jobs", "jobs/1", "api/docs",
+    "jobs/order-4711", "tracked-jobs", "jobs/16384", "api/docs",
 )  # fmt: skip
 CLASSES = {"SendEmailJob": ("mailers", 180), "ChargeCardJob": ("critical", 320), "ResizeImageJob": ("default", 1400)}
 

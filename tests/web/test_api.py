@@ -93,6 +93,12 @@ async def test_parameters_out_of_bounds_are_named(dashboard: Dashboard, query: s
 async def test_unknown_paths_are_problems_too(dashboard: Dashboard) -> None:
     response = await dashboard.get("/api/none")
     assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+    response = await dashboard.client.options("/api/job-queues/default/jobs")
+    assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET")
+    described = (await dashboard.get("/openapi.json")).json()
+    answers = described["paths"]["/api/dead-jobs/{jid}"]["delete"]["responses"]
+    assert {"204", "404", "409", "422", "503", "default"} <= answers.keys()
+    assert [*answers["422"]["content"]] == ["application/problem+json"]
 
 
 async def test_what_is_no_json_number_is_shown_as_text_and_digits_are_exact(

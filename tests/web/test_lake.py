@@ -80,7 +80,7 @@ async def test_without_a_lake_the_page_says_so(dashboard: Dashboard) -> None:
     for path in ("/job-metrics?period=1y", "/job-metrics/Report?period=5y"):
         assert "There is no lake in" in (await dashboard.get(path)).text
     refused = await dashboard.get("/api/job-metrics?period=30d")
-    assert (refused.status_code, refused.json()["title"]) == (503, "Not known here")
+    assert (refused.status_code, refused.json()["title"]) == (404, "Not known here")
     assert "The pipeline" not in (await dashboard.get("/job-queues")).text
 
 

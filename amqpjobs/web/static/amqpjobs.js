@@ -26,7 +26,29 @@
     return date.toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
   }
 
+  // Figures come as 1,234.5: where the viewer's language writes them otherwise, so does the page. Each text once: what
+  // was 1.234 by now must not be read as a decimal.
+  var FIGURE = /\d{1,3}(,\d{3})+(\.\d+)?|\d+\.\d+/g;
+  var marks = {};
+  new Intl.NumberFormat(undefined, { useGrouping: true }).formatToParts(12345.6).forEach(function (part) { marks[part.type] = part.value; });
+  var written = new WeakSet();
+
+  function figures(root) {
+    if (marks.group === "," && marks.decimal === ".") return;
+    root.querySelectorAll("td.n, .totals dd, .figure, .plot span, .more, .paging").forEach(function (element) {
+      var texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+      for (var text = texts.nextNode(); text; text = texts.nextNode()) {
+        if (written.has(text) || text.parentElement.closest("code, time")) continue;
+        text.data = text.data.replace(FIGURE, function (figure) {
+          return figure.replace(/[,.]/g, function (mark) { return mark === "," ? marks.group || "" : marks.decimal; });
+        });
+        written.add(text);
+      }
+    });
+  }
+
   function localise(root) {
+    figures(root);
     root.querySelectorAll("time[datetime]").forEach(function (element) {
       var date = new Date(element.dateTime);
       if (isNaN(date)) return;
@@ -117,7 +139,9 @@
   }
 
   function refresh(element) {
-    if (!element.dataset.refresh || document.hidden || occupied(element)) return;
+    // One at a time: a late answer must not take the place of a later one.
+    if (!element.dataset.refresh || element.waits || document.hidden || occupied(element)) return;
+    element.waits = true;
     fetch(element.dataset.refresh, { headers: { Accept: "text/html" } }).then(function (answer) {
       return answer.ok ? answer.text() : "";
     }).then(function (text) {
@@ -131,7 +155,7 @@
         old.replaceChildren.apply(old, Array.from(found.childNodes));
         localise(old);
       });
-    }).catch(function () {});
+    }).catch(function () {}).then(function () { element.waits = false; });
   }
 
   document.querySelectorAll("[data-refresh]").forEach(function (element) {

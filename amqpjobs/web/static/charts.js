@@ -25,8 +25,10 @@
   // Axis labels in the viewer's own way of writing times; days only where the chart spans more than one.
   function instants(step, values) {
     if (step === 86400) {
+      // Days are those of UTC, whatever the viewer's zone; over many of them, months are enough.
+      var day = values.length > 1 && values[1] - values[0] >= 28 * 86400 ? undefined : "numeric";
       return values.map(function (at) {
-        return new Date(at * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", year: "2-digit", timeZone: "UTC" });
+        return new Date(at * 1000).toLocaleDateString(undefined, { day: day, month: "short", year: "numeric", timeZone: "UTC" });
       });
     }
     var long = values.length > 1 && values[values.length - 1] - values[0] > 86400;
@@ -85,6 +87,7 @@
       height: HEIGHT,
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true, markers: { fill: function (plot, index) { return plot.series[index].stroke(plot, index); } } },
+      tzDate: told.step === 86400 ? function (at) { return uPlot.tzDate(new Date(at * 1000), "Etc/UTC"); } : undefined,
       scales: { y: { range: function (_, low, high) { return [0, high > 0 ? high * 1.08 : 1]; } } },
       axes: [Object.assign({ space: 80, size: 36, values: function (_, values) { return instants(told.step, values); } }, axis), Object.assign({}, axis, {
         size: 62,

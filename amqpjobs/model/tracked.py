@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from amqpjobs.model.lifecycle import ENDED, State
@@ -63,8 +62,7 @@ class Policy(NamedTuple):
 DEFAULT_POLICY = Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class Tracked:
+class Tracked(NamedTuple):
     """One job. Times are seconds since 1970; `data` and `output` are JSON as it came."""
 
     id: int

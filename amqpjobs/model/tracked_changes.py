@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 from amqpjobs.model import text
@@ -36,7 +35,7 @@ class Changes:
         state = after(job.state, event, holds or just(When.ALWAYS))
         if state is None:
             return None
-        new: Tracked = replace(job, state=state, updated_at=at, **changes)  # type: ignore[arg-type]  # fields of it
+        new: Tracked = job._replace(state=state, updated_at=at, **changes)  # type: ignore[arg-type]  # fields of it
         if state is State.GONE:
             self._store.remove(job)
         else:
@@ -58,8 +57,7 @@ class Changes:
         flags, due = wish.flags, _due(job, wish, at)
         state = after(job.state, Event.CHANGE, just(When.NOW if due <= at else When.LATER))
         assert state is not None, "every job that waits may be changed"
-        new = replace(
-            job, state=state, due=due, updated_at=at, data=wish.data if flags.data else job.data,
+        new = job._replace(state=state, due=due, updated_at=at, data=wish.data if flags.data else job.data,
             policy=wish.policy if flags.retry_strategy else job.policy,
             retried=0 if flags.reset_counts else job.retried, stalled=0 if flags.reset_counts else job.stalled,
             flags=flags if state is State.BLOCKED else None, amqp=job.amqp or wish.amqp,

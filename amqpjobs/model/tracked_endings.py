@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from amqpjobs.model import text
 from amqpjobs.model.lifecycle import Event, State, When, after
 from amqpjobs.model.tracked import Store, Tracked
@@ -33,8 +31,7 @@ class Endings:
         event = Event.NOTE if act.status is None else _EVENTS[act.status]
         if after(job.state, event, lambda _: True) is None:
             return None
-        noted = replace(
-            job,
+        noted = job._replace(
             output=job.output if act.output is None else act.output,
             error=act.error or job.error,
             progress=job.progress if act.progress is None else act.progress,
@@ -65,15 +62,15 @@ class Endings:
         """Time ran out for a running job: it was silent, or it took, for too long."""
         late, silent = job.late_at, job.silent_at
         if silent is None or (late is not None and late < silent):
-            noted = replace(job, error=f"timed out after {job.policy.timeout:g} s")
+            noted = job._replace(error=f"timed out after {job.policy.timeout:g} s")
             self._fail(number, noted, Event.TIME_OUT, at, left=self._may_retry(job))
             return
-        noted = replace(job, error=f"no heartbeat for {job.policy.heartbeat_timeout:g} s")
+        noted = job._replace(error=f"no heartbeat for {job.policy.heartbeat_timeout:g} s")
         if job.policy.max_stalls is None:
             self._fail(number, noted, Event.TIME_OUT, at, left=self._may_retry(job))
             return
         left = job.stalled + 1 < job.policy.max_stalls and self._store.queue(job.queue) is not None
-        self._fail(number, replace(noted, stalled=job.stalled + 1), Event.STALL, at, left=left, retry_at=at)
+        self._fail(number, noted._replace(stalled=job.stalled + 1), Event.STALL, at, left=left, retry_at=at)
 
     def _may_retry(self, job: Tracked) -> bool:
         return job.retried < job.policy.retries and self._store.queue(job.queue) is not None

@@ -8,7 +8,6 @@ of any number of servers that take at once, each gets another job.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from amqpjobs.model import protocol, reading, tracked_pages, values
@@ -119,7 +118,7 @@ class TrackedSet:
             for id_, place in value["jobs"]:
                 job = self.store.get(values.whole(id_))
                 if job is not None and job.to_offer and job.place == place:
-                    self.store.change(replace(job, offered=job.place))
+                    self.store.change(job._replace(offered=job.place))
         except (KeyError, TypeError, ValueError):
             return
 

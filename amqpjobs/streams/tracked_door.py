@@ -84,15 +84,16 @@ class TrackedDoor:
         certainly did not arrive.
         """
         command = Command(uuid or self.new_uuid(), self.clock.wall(), act, by)
-        verdict: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        verdict: asyncio.Future[Judged] = loop.create_future()
         self._waiting[command.uuid] = verdict
+        alarm = loop.call_later(patience, _give_up, verdict, command.uuid)
         try:
-            async with asyncio.timeout(patience):
-                await self._append(command, patience)
-                return await verdict
-        except TimeoutError:
-            raise NotKnown(command.uuid) from None
+            await self._append(command, patience)
+            return await verdict
         finally:
+            alarm.cancel()
+            verdict.cancel()
             del self._waiting[command.uuid]
 
     async def _append(self, command: Command, patience: float) -> None:
@@ -150,3 +151,9 @@ class TrackedDoor:
         if changed:
             for callback in list(self.on_change):
                 callback(changed)
+
+
+def _give_up(verdict: asyncio.Future[Judged], uuid: str) -> None:
+    if not verdict.done():
+        verdict.set_exception(NotKnown(uuid))
+        verdict.exception()  # nobody may be there to see it: the append, which has as long, ends in its own way

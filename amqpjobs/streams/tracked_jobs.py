@@ -60,6 +60,7 @@ class JobTables(KnownTables):
         self._jobs: OrderedDict[int, Tracked] = OrderedDict()
         self._types: set[str] = set()
         self._changed: set[int] = set()
+        self._greatest: int | None = None
 
     def take_changed(self) -> set[int]:
         """The jobs that were added, changed or removed since this was last asked."""
@@ -67,8 +68,10 @@ class JobTables(KnownTables):
         return changed
 
     def get(self, id_: int) -> Tracked | None:
-        """A job by its number."""
-        return self._jobs.get(id_) or self._one("WHERE jobs.id=?", id_)
+        """A job by its number. No row is sought for a greater one than all: the fold asks whether a new one is free."""
+        if self._greatest is None:
+            self._greatest = self.db.execute("SELECT max(id) FROM jobs").fetchone()[0] or -1
+        return None if id_ > self._greatest else self._jobs.get(id_) or self._one("WHERE jobs.id=?", id_)
 
     def add(self, job: Tracked) -> None:
         """A new job."""
@@ -79,6 +82,7 @@ class JobTables(KnownTables):
         if job.type not in self._types:
             self.db.execute("INSERT OR IGNORE INTO types VALUES (?)", (job.type,))
             self._types.add(job.type)
+        self._greatest = None if self._greatest is None else max(self._greatest, job.id)
         self._cache(job)
         self._changed.add(job.id)
 

@@ -7,7 +7,8 @@ PYTHON_IN_VENV := .venv/bin/python
 help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address (PIPELINE=1: Spark too)"
 	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
-	@echo "make chaos    a long run that kills parts at random, then counts (SECONDS=600 RATE=100 SEED=1)"
+	@echo "make chaos    a long run that kills parts at random, then counts; then 20 clients race at three HTTP servers,"
+	@echo "              without faults and with (SECONDS=600 RATE=100 SEED=1 JOBS=5000 KILLS=20)"
 	@echo "make chaos-pipeline   the pipeline killed at random, then counted (ROWS=200000 KILLS=10 SEED=1)"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
 	@echo "make screenshots    every page of the dashboard, light and dark, desktop and phone, as pictures (FOLDER=screenshots)"
@@ -39,6 +40,8 @@ test:
 chaos:
 	@scripts/setup test
 	@$(PYTHON_IN_VENV) -m tests.chaos --seconds $${SECONDS:-600} --rate $${RATE:-100} --seed $${SEED:-1}
+	@$(PYTHON_IN_VENV) -m tests.chaos.race --jobs $${JOBS:-5000} --clients 20 --seed $${SEED:-1}
+	@$(PYTHON_IN_VENV) -m tests.chaos.race --jobs $${JOBS:-5000} --clients 20 --kills $${KILLS:-20} --seed $${SEED:-1}
 
 chaos-pipeline:
 	@scripts/setup test

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,6 +50,19 @@ def jobs() -> Registry:
     return Registry()
 
 
+class Site(NamedTuple):
+    """What a part of the test has; its registry is its own, and its workers are stopped after it."""
+
+    jobs: Registry
+    publish: Publish
+    workers: Workers
+    watch: Watches
+    door: TrackedDoor
+    client: Client
+    eventually: Eventually
+    link: Link
+
+
 async def life(door: TrackedDoor, jid: str, *states: State) -> Tracked:
     """The tracked job of a producer's id, once it is in one of these states."""
 
@@ -60,72 +73,69 @@ async def life(door: TrackedDoor, jid: str, *states: State) -> Tracked:
     return await door.follower.wait(look, timeout=PATIENCE)
 
 
-async def test_a_tracked_job_runs_when_it_is_granted_and_its_life_is_told(
-    jobs: Registry, publish: Publish, workers: Workers, watch: Watches, door: TrackedDoor, scheduler: Scheduler
-) -> None:
+async def a_tracked_job_runs_when_it_is_granted_and_its_life_is_told(its: Site) -> None:
     ran: list[Any] = []
 
-    @jobs.job
+    @its.jobs.job
     async def asynchronous(*args: Any) -> None:
         ran.append((current().jid, args))
         current().tell("begun", progress=40.0)
         current().tell("done", output={"x": [1.5]})
 
-    @jobs.job
+    @its.jobs.job
     def plain(**kwargs: Any) -> None:
         current().tell(progress=50.0)
         ran.append((current().jid, kwargs))
 
-    metrics = await watch(names.METRICS)
-    await publish("asynchronous", 1, 1.5, jid="one", track=True, tags=["t"])
-    await publish("plain", jid="two", track=True)
-    worker = await workers(jobs)
+    metrics = await its.watch(names.METRICS)
+    await its.publish("asynchronous", 1, 1.5, jid="one", track=True, tags=["t"])
+    await its.publish("plain", jid="two", track=True)
+    worker = await its.workers(its.jobs)
     for jid in ("one", "two"):
-        done = await life(door, jid, State.COMPLETED)
+        done = await life(its.door, jid, State.COMPLETED)
         assert (done.queue, done.attempt, done.worker) == ("default", 1, worker.identity.name)
         assert done.progress == {"one": 40.0, "two": 50.0}[jid]
-    told = await life(door, "one", State.COMPLETED)
+    told = await life(its.door, "one", State.COMPLETED)
     assert told.output == b'{"x":[1.5]}'
-    assert [line for _, _, line in await door.query(lambda: door.view.store.lines(told.id))] == ["begun", "done"]
+    assert [line for _, _, line in await its.door.query(lambda: its.door.view.store.lines(told.id))] == [
+        "begun",
+        "done",
+    ]
     assert sorted(ran) == [("one", (1, 1.5)), ("two", {})]
     found = await metrics.until(2)
     assert {(each["jid"], each["status"]) for each in found} == {("one", "success"), ("two", "success")}
-    assert await workers.left() == 0
+    assert await its.workers.left() == 0
 
 
-async def test_a_copy_of_a_job_that_was_granted_is_dropped(
-    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler
-) -> None:
+async def a_copy_of_a_job_that_was_granted_is_dropped(its: Site) -> None:
     ran: list[str] = []
     free = asyncio.Event()
 
-    @jobs.job
+    @its.jobs.job
     async def slow(n: int) -> None:
         ran.append(current().jid)
         await free.wait()
 
-    await workers(jobs)
-    await publish("slow", 1, jid="one", track=True)
-    await life(door, "one", State.RUNNING)
-    await publish("slow", 1, jid="one", track=True)
-    await publish("slow", 2, jid="last", track=True)
-    await life(door, "last", State.RUNNING)
+    await its.workers(its.jobs)
+    await its.publish("slow", 1, jid="copied", track=True)
+    await life(its.door, "copied", State.RUNNING)
+    await its.publish("slow", 1, jid="copied", track=True)
+    await its.publish("slow", 2, jid="last", track=True)
+    await life(its.door, "last", State.RUNNING)
     free.set()
-    for jid in ("one", "last"):
-        await life(door, jid, State.COMPLETED)
-    await publish("slow", 1, jid="one", track=True)
-    await publish("slow", 3, jid="after", track=True)
-    await life(door, "after", State.COMPLETED)
-    assert sorted(ran) == ["after", "last", "one"]
-    assert await workers.left() == 0
+    for jid in ("copied", "last"):
+        await life(its.door, jid, State.COMPLETED)
+    await its.publish("slow", 1, jid="copied", track=True)
+    await its.publish("slow", 3, jid="after", track=True)
+    await life(its.door, "after", State.COMPLETED)
+    assert sorted(ran) == ["after", "copied", "last"]
+    assert await its.workers.left() == 0
 
 
-async def test_a_failure_is_retried_by_its_own_rules_and_ends_failed(
-    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler
-) -> None:
+async def a_failure_is_retried_by_its_own_rules_and_ends_failed(its: Site) -> None:
     tries: list[tuple[str, int, int]] = []
 
-    @jobs.job
+    @its.jobs.job
     async def breaks(kind: str) -> None:
         tries.append((kind, current().attempt, current().retries_left))
         if kind == "final":
@@ -135,45 +145,41 @@ async def test_a_failure_is_retried_by_its_own_rules_and_ends_failed(
         if kind == "again":
             raise ValueError("no")
 
-    await workers(jobs)
-    await publish("breaks", "again", jid="a", track=True, retry=2, retry_delays=[0])
-    await publish("breaks", "final", jid="f", track=True, retry=2)
-    await publish("breaks", "snoozed", jid="s", track=True, retry=2)
-    again, final = await life(door, "a", State.FAILED), await life(door, "f", State.FAILED)
-    assert (await life(door, "s", State.COMPLETED)).retried == 0
+    await its.workers(its.jobs)
+    await its.publish("breaks", "again", jid="a", track=True, retry=2, retry_delays=[0])
+    await its.publish("breaks", "final", jid="f", track=True, retry=2)
+    await its.publish("breaks", "snoozed", jid="s", track=True, retry=2)
+    again, final = await life(its.door, "a", State.FAILED), await life(its.door, "f", State.FAILED)
+    assert (await life(its.door, "s", State.COMPLETED)).retried == 0
     assert sorted(tries) == [
         ("again", 1, 2), ("again", 2, 1), ("again", 3, 0), ("final", 1, 2), ("snoozed", 1, 2), ("snoozed", 1, 2),
     ]  # fmt: skip
     assert (again.error, again.retried, final.error) == ("ValueError: no", 2, "Fail: enough")
-    lines = await door.query(lambda: [line for _, _, line in door.view.store.lines(again.id)])
+    lines = await its.door.query(lambda: [line for _, _, line in its.door.view.store.lines(again.id)])
     assert "ValueError: no" in lines
 
 
-async def test_a_cancelled_job_is_not_run_and_its_life_ends(
-    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler, client: Client
-) -> None:
+async def a_cancelled_job_is_not_run_and_its_life_ends(its: Site) -> None:
     ran = []
 
-    @jobs.job
+    @its.jobs.job
     def noted(n: int) -> None:
         ran.append(n)
 
-    await client.cancel("c")
-    await publish("noted", 1, jid="c", track=True)
-    await publish("noted", 2, jid="d", track=True)
-    await workers(jobs)
-    await life(door, "c", State.CANCELLED)
-    await life(door, "d", State.COMPLETED)
+    await its.client.cancel("c")
+    await its.publish("noted", 1, jid="c", track=True)
+    await its.publish("noted", 2, jid="d", track=True)
+    await its.workers(its.jobs)
+    await life(its.door, "c", State.CANCELLED)
+    await life(its.door, "d", State.COMPLETED)
     assert ran == [2]
 
 
-async def test_a_key_runs_once_at_a_time_and_the_waiting_one_follows(
-    jobs: Registry, publish: Publish, workers: Workers, door: TrackedDoor, scheduler: Scheduler, eventually: Eventually
-) -> None:
+async def a_key_runs_once_at_a_time_and_the_waiting_one_follows(its: Site) -> None:
     running, most, seen = 0, 0, []
     free = asyncio.Event()
 
-    @jobs.job
+    @its.jobs.job
     async def single(n: int) -> None:
         nonlocal running, most
         running += 1
@@ -182,15 +188,15 @@ async def test_a_key_runs_once_at_a_time_and_the_waiting_one_follows(
         await free.wait()
         running -= 1
 
-    await workers(jobs)
-    await publish("single", 1, jid="first", key="k")
-    await life(door, "first", State.RUNNING)
+    await its.workers(its.jobs)
+    await its.publish("single", 1, jid="first", key="k")
+    await life(its.door, "first", State.RUNNING)
     for n in (2, 3, 4):
-        await publish("single", n, jid=f"then {n}", key="k")
-    blocked = await life(door, "then 2", State.BLOCKED)
-    await eventually(lambda: door.query(lambda: door.view.store.get(blocked.id).data == b"[4]"))  # type: ignore[union-attr]
+        await its.publish("single", n, jid=f"then {n}", key="k")
+    blocked = await life(its.door, "then 2", State.BLOCKED)
+    await its.eventually(lambda: its.door.query(lambda: its.door.view.store.get(blocked.id).data == b"[4]"))  # type: ignore[union-attr]
     free.set()
-    await life(door, "then 2", State.COMPLETED)
+    await life(its.door, "then 2", State.COMPLETED)
     assert (seen, most) == ([1, 4], 1)
 
 
@@ -287,53 +293,49 @@ async def test_api_01_the_late_word_of_a_former_holder_is_refused_and_its_worker
     assert done.verdict.word is Word.DONE
 
 
-async def test_what_is_dispatched_by_a_command_is_offered_to_amqp_workers_in_priority_order(
-    jobs: Registry, workers: Workers, door: TrackedDoor, scheduler: Scheduler, eventually: Eventually
-) -> None:
+async def what_is_dispatched_by_a_command_is_offered_to_amqp_workers_in_priority_order(its: Site) -> None:
     ran: list[Any] = []
 
-    @jobs.job
+    @its.jobs.job
     async def noted(*args: Any) -> None:
         ran.append(list(args))
 
     for n, priority in enumerate((10, 0, -5, -10, -15, -7)):
         act = Dispatch("default", b"[%d]" % n, type="noted", priority=priority, amqp=True)
-        assert (await door.ask(act, patience=PATIENCE)).verdict.word is Word.CREATED
-    await door.ask(Dispatch("default", b'"word"', type="noted", priority=11, amqp=True), patience=PATIENCE)
-    await door.follower.wait(lambda: door.view.store.to_offer(1) == [] or None, timeout=PATIENCE)
-    await workers(jobs, concurrency=1, prefetch=1)
-    await eventually(lambda: len(ran) == 7)
+        assert (await its.door.ask(act, patience=PATIENCE)).verdict.word is Word.CREATED
+    await its.door.ask(Dispatch("default", b'"word"', type="noted", priority=11, amqp=True), patience=PATIENCE)
+    await its.door.follower.wait(lambda: its.door.view.store.to_offer(1) == [] or None, timeout=PATIENCE)
+    await its.workers(its.jobs, concurrency=1, prefetch=1)
+    await its.eventually(lambda: len(ran) == 7)
     assert ran == [[4], [3], [5], [2], [1], [0], ["word"]]
-    assert await workers.left() == 0
+    assert await its.workers.left() == 0
 
 
-async def test_a_taken_job_s_offer_is_stale(
-    jobs: Registry, workers: Workers, door: TrackedDoor, scheduler: Scheduler
-) -> None:
+async def a_taken_job_s_offer_is_stale(its: Site) -> None:
     ran: list[int] = []
 
-    @jobs.job
+    @its.jobs.job
     async def noted(n: int) -> None:
         ran.append(n)
 
     for n in range(2):
-        await door.ask(Dispatch("default", b"[%d]" % n, type="noted", amqp=True), patience=PATIENCE)
-    await door.follower.wait(lambda: door.view.store.to_offer(1) == [] or None, timeout=PATIENCE)
-    taken = (await door.ask(Take("default"), patience=PATIENCE)).job
+        await its.door.ask(Dispatch("default", b"[%d]" % n, type="noted", amqp=True), patience=PATIENCE)
+    await its.door.follower.wait(lambda: its.door.view.store.to_offer(1) == [] or None, timeout=PATIENCE)
+    taken = (await its.door.ask(Take("default"), patience=PATIENCE)).job
     assert taken is not None
-    await workers(jobs)
-    await door.follower.wait(lambda: ran or None, timeout=PATIENCE)
-    assert await workers.left() == 0
+    await its.workers(its.jobs)
+    await its.door.follower.wait(lambda: ran or None, timeout=PATIENCE)
+    assert await its.workers.left() == 0
     assert ran == [1]
-    now = await door.job(taken.id)
+    now = await its.door.job(taken.id)
     assert now is not None
     assert now.state is State.RUNNING
 
 
-async def test_a_foreign_program_is_told_the_verdict(link: Link, door: TrackedDoor, scheduler: Scheduler) -> None:
+async def a_foreign_program_is_told_the_verdict(its: Site) -> None:
     replies: asyncio.Queue[Incoming] = asyncio.Queue()
-    await door.ask(SetQueue("q", Policy()), patience=PATIENCE)
-    caller = await (await link.connection()).caller(replies.put_nowait)
+    await its.door.ask(SetQueue("q", Policy()), patience=PATIENCE)
+    caller = await (await its.link.connection()).caller(replies.put_nowait)
     for uuid, op, more in (("1", "dispatch", {"data": [1]}), ("2", "take", {}), ("3", "take", {})):
         entry = {"type": "command", "uuid": uuid, "at": SystemClock().wall(), "op": op, "queue": "q", **more}
         await caller.publish(Outgoing(json.dumps(entry).encode(), "", names.EVENTS, Properties(reply_to=REPLY_TO)))
@@ -345,3 +347,25 @@ async def test_a_foreign_program_is_told_the_verdict(link: Link, door: TrackedDo
     assert answers[1] is not None
     assert answers[1].granted is not None
     assert (answers[1].granted.token, answers[1].granted.data) == ("2", b"[1]")
+
+
+PARTS = (
+    a_tracked_job_runs_when_it_is_granted_and_its_life_is_told,
+    a_copy_of_a_job_that_was_granted_is_dropped,
+    a_failure_is_retried_by_its_own_rules_and_ends_failed,
+    a_cancelled_job_is_not_run_and_its_life_ends,
+    a_key_runs_once_at_a_time_and_the_waiting_one_follows,
+    what_is_dispatched_by_a_command_is_offered_to_amqp_workers_in_priority_order,
+    a_taken_job_s_offer_is_stale,
+    a_foreign_program_is_told_the_verdict,
+)
+
+
+async def test_tracked_jobs_in_a_worker(
+    publish: Publish, workers: Workers, watch: Watches, door: TrackedDoor, client: Client, scheduler: Scheduler,
+    eventually: Eventually, link: Link,
+) -> None:  # fmt: skip
+    """One scheduler for all of it: each part has jobs and workers of its own."""
+    for part in PARTS:
+        await part(Site(Registry(), publish, workers, watch, door, client, eventually, link))
+        await workers.stop()

@@ -240,7 +240,7 @@ def test_stalled_for_good_goes_to_the_fail_queue_too_and_unblocks() -> None:
 
 
 @pytest.mark.parametrize("end", ["lost", "deleted", "failed", "cancelled", "timed out"])
-def test_the_key_is_free_however_its_job_ends(end: str) -> None:
+def test_run_05_the_key_is_free_however_its_job_ends(end: str) -> None:
     """RUN-05: killed, deleted in the dashboard, dead, retried: the lock never stays."""
     log = Log(max_stalls=1, heartbeat_timeout=10.0, timeout=5.0 if end == "timed out" else 0.0)
     job = log.dispatch(key="k")
@@ -256,7 +256,7 @@ def test_the_key_is_free_however_its_job_ends(end: str) -> None:
     log.take()
 
 
-def test_its_own_retry_runs_and_is_not_blocked_by_itself() -> None:
+def test_run_05_its_own_retry_runs_and_is_not_blocked_by_itself() -> None:
     """RUN-05: let it retry."""
     log = queasy()
     job = log.dispatch(key="k")

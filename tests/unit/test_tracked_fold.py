@@ -129,7 +129,7 @@ def test_zero_switches_timeouts_and_expiry_off() -> None:
     assert log.store.next_wake() is None
 
 
-def test_a_former_holder_is_refused_and_changes_nothing() -> None:
+def test_api_01_a_former_holder_is_refused_and_changes_nothing() -> None:
     """API-01: A takes a job, which times out; B takes it; A reports, too late."""
     log = Log(timeout=2.0, retries=1, heartbeat_timeout=50.0)
     job = log.dispatch()

@@ -233,7 +233,7 @@ async def first_come_first_served_with_digits_as_they_came(server: Dashboard) ->
     assert (await take(server, "fifo")).json()["input"] == ["NaN", "Infinity", "-Infinity"], "JSON, and strict"
 
 
-async def a_former_holder_is_refused(server: Dashboard, eventually: Eventually) -> None:
+async def api_01_a_former_holder_is_refused(server: Dashboard, eventually: Eventually) -> None:
     """API-01: A takes a job (timeout 2 s), B takes it after A's time; A completes it, B beats."""
     await server.client.put("/queue/held", json={"timeout": "1s", "retries": 1})
     job = await create(server, "held")
@@ -343,10 +343,10 @@ async def test_its_rules(server: Dashboard) -> None:
         await rule(server)
 
 
-async def test_its_times(server: Dashboard, scheduler: Scheduler, eventually: Eventually) -> None:
+async def test_its_times_and_api_01(server: Dashboard, scheduler: Scheduler, eventually: Eventually) -> None:
     """All at once: they wait, mostly."""
     await asyncio.gather(
-        a_former_holder_is_refused(server, eventually),
+        api_01_a_former_holder_is_refused(server, eventually),
         a_timeout_fires_within_a_second_and_its_retry_follows(server, eventually),
         a_silent_job_times_out_and_an_ended_one_expires(server, eventually),
     )

@@ -1,4 +1,4 @@
-"""A delayed set's view: the fold's state, the offset reached and that message's digest in one SQLite transaction.
+"""A delayed set's view: the fold's state, the offset reached and the trail that leads there in one SQLite transaction.
 
 A view is disposable: without its file it rebuilds from the stream. The file belongs to one process (state.py locks
 its folder); within the process the follower hands it to one thread at a time.
@@ -6,6 +6,7 @@ its folder); within the process the follower hands it to one thread at a time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sqlite3
@@ -39,6 +40,10 @@ LONG = 10_000
 CACHE_KIB = 32 * 1024
 """Memory for pages of the file: with the 2 MiB that are the rule, each row of a large set costs reads."""
 
+COMMIT_EVERY = 0.25
+"""Seconds between commits while message follows message. What is claimed is settled within as much as a rule, and each
+page that both change is written once; a kill costs no more than reading those messages again."""
+
 LOG_PAGES = 16_384
 """Pages of 4 KiB that SQLite's log holds before they go to the file, on which the disk is waited for. With the thousand
 that are the rule that was at every second batch of due jobs, which lie all over the file."""
@@ -69,6 +74,7 @@ class DelayedView:
         self._keep_old = keep_old
         self._lists = lists
         self._trail: tuple[Step, ...] = ()
+        self._committed = 0.0
         self._open()
 
     # The follower's side.
@@ -79,10 +85,11 @@ class DelayedView:
         return None if offset is None else (offset, digest)
 
     def fold(self, messages: Sequence[Message]) -> None:
-        """Fold messages in order, in one transaction."""
+        """Fold messages in order, all or none, together with what was folded in the same moment."""
         if not messages:
             return
-        self._db.execute("BEGIN")
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN")
         try:
             for message in messages:
                 self._set.fold(message.offset, message.body, message.headers)
@@ -92,11 +99,13 @@ class DelayedView:
             self.store.keep_meta("digest", messages[-1].digest)
             trail = continued(self._trail, [step(each.offset, each.body) for each in messages[-LENGTH:]])
             self._keep_trail(trail)
-            self._db.execute("COMMIT")
+            if time.monotonic() - self._committed >= COMMIT_EVERY:
+                self._commit()
         except BaseException:
             self._db.execute("ROLLBACK")
             self.store.rolled_back()
             self.span.rolled_back()
+            self._trail = self._kept_trail()
             raise
         self._trail = trail
 
@@ -118,12 +127,14 @@ class DelayedView:
     def arrive(self) -> None:
         """Build what indexes are missing; at once when none is."""
         self.store.build_indexes()
+        self._commit()
 
     def renew(self) -> None:
         """The stream was made anew: set this state aside, and begin empty."""
         pending = self.store.count()
         log.warning("%s was made anew; %d entries of its earlier life were pending", self.stream, pending)
         had_ticks = bool(self.store.ticks())
+        self._commit()
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self.close()
         if self._keep_old and (pending or had_ticks):
@@ -168,10 +179,13 @@ class DelayedView:
         found = take(self.stream, self.store, position[0] + 1, position[1].hex(), self._trail)
         if found is not None:
             self.span.forget(found.low)
+        self._commit()
         return found
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
+        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
+            self._commit()
         self._db.close()
 
     # What others ask; always through the follower's `query`.
@@ -223,6 +237,7 @@ class DelayedView:
 
     def index_some(self) -> bool:
         """One small step of the search index; whether there is more to do."""
+        self._commit()
         return self._index is not None and self._index.step()
 
     def find(self, jid: str) -> list[Row]:
@@ -279,8 +294,15 @@ class DelayedView:
         self._index = SearchIndex(self._db) if self._lists else None
         self._listing = Listing(self.store, self.stream, self._index)
 
-        kept = json.loads(self.store.meta("trail") or "[]")
-        self._trail = tuple(Step(offset, crc) for offset, crc in kept)
+        self._trail = self._kept_trail()
+
+    def _commit(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+        self._committed = time.monotonic()
+
+    def _kept_trail(self) -> tuple[Step, ...]:
+        return tuple(Step(offset, crc) for offset, crc in json.loads(self.store.meta("trail") or "[]"))
 
     def _keep_trail(self, trail: tuple[Step, ...]) -> None:
         self.store.keep_meta("trail", json.dumps(trail))

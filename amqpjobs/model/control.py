@@ -33,9 +33,10 @@ def write_term(epoch: str, n: int, *, by: str, at: float) -> dict[str, Any]:
     return {"type": "term", "epoch": epoch, "n": n, "by": by, "at": at}
 
 
-def write_claimed(epoch: str, n: int, entries: Sequence[str]) -> dict[str, Any]:
-    """The entry by which the leader of term `n` claims."""
-    return {"type": "claimed", "epoch": epoch, "n": n, "entries": list(entries)}
+def write_claimed(epoch: str, n: int, entries: Sequence[str], *, until: float | None = None) -> dict[str, Any]:
+    """The entry by which the leader of term `n` claims what of these is due at `until`; None: all."""
+    told = {} if until is None else {"until": until}
+    return {"type": "claimed", "epoch": epoch, "n": n, "entries": list(entries)} | told
 
 
 def write_settled(epoch: str, n: int, entries: Sequence[str], how: How, *, by: str, at: float) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from amqpjobs.model.protocol import (
 )
 from amqpjobs.model.rejected import rejected
 
-FOLD_VERSION = 7
+FOLD_VERSION = 8
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 VERDICT_AGE = 86_400.0

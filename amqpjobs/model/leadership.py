@@ -58,12 +58,12 @@ class Leadership:
         return True
 
     def _claim(self, claimed: Claimed, source: str, replaying: bool) -> bool:
-        """Rule 9: the current leader claims what is pending and unclaimed."""
+        """Rule 9: the current leader claims what is pending, unclaimed, and still due: it may be rescheduled by now."""
         holder = Claim(claimed.n, source)
         facts = self._adopt(claimed.epoch, holder)
         if not replaying and (claimed.epoch != facts.epoch or facts.term != holder):
             return False
-        self._store.claim(claimed.entries, holder)
+        self._store.claim(claimed.entries, holder, claimed.until)
         return True
 
     def _adopt(self, epoch: str, holder: Claim) -> Facts:

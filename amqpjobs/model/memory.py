@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from amqpjobs.model.pending import Claim, Facts, Pending, Source
+from amqpjobs.model.pending import Claim, Facts, Pending, Source, due_at
 from amqpjobs.model.position import Position
 from amqpjobs.model.words import Verdict
 
@@ -78,11 +78,11 @@ class MemoryStore:
         """Forget it; nothing when it is not there."""
         self._entries.pop(id_, None)
 
-    def claim(self, ids: Iterable[str], holder: Claim) -> None:
-        """Claim those that are there and unclaimed."""
+    def claim(self, ids: Iterable[str], holder: Claim, until: float | None = None) -> None:
+        """Claim those that are there, unclaimed, and due at `until`, unless that is None."""
         for id_ in ids:
             entry = self._entries.get(id_)
-            if entry is not None and entry.claim is None:
+            if entry is not None and entry.claim is None and due_at(entry, until):
                 self._entries[id_] = replace(entry, claim=holder)
 
     def end(self, ids: Iterable[str]) -> None:

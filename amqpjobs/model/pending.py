@@ -51,6 +51,11 @@ class Pending:
     claim: Claim | None = None
 
 
+def due_at(entry: Pending, until: float | None) -> bool:
+    """Whether it is due at that time; None: whenever it is."""
+    return until is None or (entry.due is not None and entry.due <= until)
+
+
 class Trim(NamedTuple):
     """Retention took `entries` pending entries, all that stood before the offset `first`; noticed at `at`."""
 
@@ -146,8 +151,8 @@ class Store(Protocol):
         """Forget it; nothing when it is not there."""
         ...
 
-    def claim(self, ids: Iterable[str], holder: Claim) -> None:
-        """Claim those that are there and unclaimed."""
+    def claim(self, ids: Iterable[str], holder: Claim, until: float | None = None) -> None:
+        """Claim those that are there, unclaimed, and due at `until`, unless that is None."""
         ...
 
     def end(self, ids: Iterable[str]) -> None:

@@ -73,11 +73,12 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The leader of term `n` is about to publish these entries."""
+    """The leader of term `n` is about to publish these entries, those of them that are due at `until` (None: all)."""
 
     epoch: str
     n: int
     entries: tuple[str, ...]
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,8 @@ def _term(value: Mapping[str, Any]) -> Term:
 
 
 def _claimed(value: Mapping[str, Any]) -> Claimed:
-    return Claimed(values.text(value["epoch"]), values.whole(value["n"]), values.ids(value["entries"]))
+    until = None if value.get("until") is None else values.number(value["until"])
+    return Claimed(values.text(value["epoch"]), values.whole(value["n"]), values.ids(value["entries"]), until)
 
 
 def _settled(value: Mapping[str, Any]) -> Settled:

@@ -175,13 +175,15 @@ class Reign:
             if ticks := self._ticker.plan(now, last, self.epoch, self.n):
                 await self.append(ticks)
         await self._flow.room()
-        if due := await self._soon():
-            self._flow.put(await self._claim(due))
+        until, due = await self._soon()
+        if due:
+            self._flow.put(await self._claim(due, until))
             return True
         return await self._drop()
 
-    async def _soon(self) -> list[str]:
-        """What is due within AHEAD, once the first is due within half of that: few claims of many, not many of few."""
+    async def _soon(self) -> tuple[float, list[str]]:
+        """What is due within AHEAD, and when that is, once the first is due within half of it: few claims of many, not
+        many of few."""
         store, now = self._view.store, self._clock.wall()
 
         def ask() -> tuple[float, list[str]]:
@@ -191,7 +193,7 @@ class Reign:
             return first, store.due(now + AHEAD, BATCH)
 
         self._next_due, due = await self.mine(ask)
-        return due
+        return now + AHEAD, due
 
     async def _inherit(self) -> bool:
         """Publish what is claimed and left over, of an earlier leader as a rule; whether there was any.
@@ -207,9 +209,9 @@ class Reign:
             await self._folded(self._written)
         return found
 
-    async def _claim(self, due: Sequence[str]) -> list[Pending]:
+    async def _claim(self, due: Sequence[str], until: float) -> list[Pending]:
         """Claim, and what the fold granted of it: a command may have come first."""
-        await self.append([control.write_claimed(self.epoch, self.n, due)])
+        await self.append([control.write_claimed(self.epoch, self.n, due, until=until)])
         return await self.mine(lambda: self._view.store.held(due, self._term))
 
     async def _settle(self, published: Published) -> None:

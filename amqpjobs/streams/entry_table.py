@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from amqpjobs.model import text
-from amqpjobs.model.pending import Claim, Pending, Summary
+from amqpjobs.model.pending import Claim, Pending, Summary, due_at
 from amqpjobs.model.protocol import Position
 
 LAYOUT = 2
@@ -117,17 +117,20 @@ class EntryTable:
         fields = (*entry.pos, *entry.rev, entry.due, entry.bury, _fault(entry), *_claim(entry))
         self.db.execute(_CHANGE, (*fields, self._number(entry.id)))
 
-    def claim(self, ids: Iterable[str], holder: Claim) -> None:
-        """Claim those that are there and unclaimed."""
+    def claim(self, ids: Iterable[str], holder: Claim, until: float | None = None) -> None:
+        """Claim those that are there, unclaimed, and due at `until`, unless that is None."""
         stored = []
         for id_ in ids:
             number, entry = self._fresh.get(id_, (0, None))
             if entry is None:
                 stored.append(id_)
-            elif entry.claim is None:
+            elif entry.claim is None and due_at(entry, until):
                 self._fresh[id_] = number, replace(entry, claim=holder)
         update = f"UPDATE entries SET claim_n=?, claim_source=? WHERE {_THESE} AND claim_n IS NULL"  # noqa: S608
-        self.db.execute(update, (*holder, self._numbers(stored)))
+        if until is None:
+            self.db.execute(update, (*holder, self._numbers(stored)))
+        else:
+            self.db.execute(f"{update} AND due<=?", (*holder, self._numbers(stored), until))
 
     def end(self, ids: Iterable[str]) -> None:
         """Remove those that are claimed."""

@@ -141,6 +141,11 @@ def moves(world: World) -> Iterator[Move]:
         yield _pass_time
     if len(world.commands) < 1:
         yield lambda w: w.delete("j0")
+        yield _put_off
+
+
+def _put_off(world: World) -> None:
+    world.command(Op.RESCHEDULE, "j0")
 
 
 def _pass_time(world: World) -> None:
@@ -177,6 +182,19 @@ def test_breadth_first() -> None:
                     copy.deepcopy(after).finish()
                 queue.append(after)
     assert len(seen) >= 6000
+
+
+def test_put_off_while_the_claim_is_on_its_way() -> None:
+    world = World(candidates=1)
+    world.add()
+    leader = world.candidates[0]
+    while b'"claimed"' not in (leader.sending or b""):
+        world.land(leader, confirm=True)
+        world.read(0, 9)
+        world.act(leader)
+    world.command(Op.RESCHEDULE, "j0")
+    world.finish()
+    assert world.publications["j0"] == 0
 
 
 def test_deleted_twice_before_anyone_led() -> None:

@@ -97,6 +97,7 @@ class World:
         self.tick = 0
         """The clock of the recurring job: the greatest tick that is due."""
         self.deleted: set[str] = set()
+        self.postponed: set[str] = set()
         self.excused: set[str] = set()
         """Jids that nobody had read when their stream was deleted: no one can bring those back."""
         self.remade = 0
@@ -248,7 +249,7 @@ class World:
             return
         assert facts.epoch is not None and who.term is not None
         who.claiming = [entry.id for entry in due]
-        who.append(control.write_claimed(facts.epoch, who.term.n, who.claiming))
+        who.append(control.write_claimed(facts.epoch, who.term.n, who.claiming, until=NOW))
 
     def _settle(self, who: Candidate) -> None:
         epoch, term = who.reader.store.facts().epoch, who.term
@@ -281,7 +282,7 @@ class World:
         elif claimed := who.reader.claimed():
             who.publishing = claimed
         elif due := who.reader.due():
-            who.append(control.write_claimed(epoch, term.n, [entry.id for entry in due]))
+            who.append(control.write_claimed(epoch, term.n, [entry.id for entry in due], until=NOW))
 
     def _bring_over(self, who: Candidate, epoch: str | None, pending: list[Pending], ticks: dict[str, int]) -> None:
         store, term = who.reader.store, who.term
@@ -309,6 +310,10 @@ class World:
                 self.deleted.add(jid)
             if op is Op.RESTORE and verdicts == [Verdict.DONE]:
                 self.deleted.discard(jid)
+            if op is Op.RESCHEDULE and verdicts == [Verdict.DONE]:
+                self.postponed.add(jid)
+            if op in (Op.TRIGGER, Op.RESTORE) and verdicts == [Verdict.DONE]:
+                self.postponed.discard(jid)
 
     def check(self) -> None:
         """The bounds that hold in every state."""
@@ -331,6 +336,8 @@ class World:
         if not self.remade:
             for jid in self.deleted:
                 assert self.publications[jid] == 0, f"{jid} ran although its deletion was done"
+            for jid in self.postponed:
+                assert self.publications[jid] == 0, f"{jid} ran although it was to run later"
 
     def finish(self) -> None:
         """Let the dust settle: one candidate alone, everything lands. Then nothing may be missing."""

@@ -149,6 +149,16 @@ def test_9_only_the_current_leader_claims() -> None:
     assert log.entry("1").claim is None
 
 
+def test_9_what_was_put_off_meanwhile_is_not_claimed() -> None:
+    log = Log()
+    log.put(scheduled("a", due=10.0))
+    log.put(scheduled("b", due=10.0))
+    log.lead()
+    assert log.command(Op.RESCHEDULE, "a", due=1e6) == [Verdict.DONE]
+    log.put(control.write_claimed("E", 1, ["0", "1"], until=10.0), source="a", seq=2)
+    assert (log.entry("0").claim, log.entry("1").claim) == (None, Claim(1, "a"))
+
+
 def test_9_a_claim_is_not_taken_over_by_another() -> None:
     log = Log()
     log.put(scheduled())

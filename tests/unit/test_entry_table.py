@@ -24,6 +24,7 @@ from amqpjobs.streams.sqlite_store import FIRST
 from amqpjobs.streams.views import LONG, DelayedView
 
 JIDS = st.sampled_from(["a", "b", "c"])
+UNTIL = st.sampled_from([None, 1.0, 3.0, 60.0])
 IDS = st.sampled_from(["2", "3", "3:1", "4", "5:1", "6", "7", "9", "old/3", "old/4", "02", "3:0", "x"])
 
 
@@ -42,7 +43,7 @@ COMMANDS = st.builds(
     st.one_of(st.none(), IDS),
 )  # fmt: skip
 CONTROLS = st.one_of(
-    st.builds(lambda ids: control.write_claimed("E", 1, ids), st.lists(IDS)),
+    st.builds(lambda ids, until: control.write_claimed("E", 1, ids, until=until), st.lists(IDS), UNTIL),
     st.builds(
         lambda ids, how: control.write_settled("E", 1, ids, how, by="l", at=1.0),
         st.lists(IDS), st.sampled_from([How.ENQUEUED, How.KILLED]),

@@ -32,6 +32,21 @@ async def test_depths_are_exact_and_unknown_queues_are_found(
     await eventually(seen)
 
 
+async def test_the_api_tells_what_comes_and_goes(link: Link, settings: Settings, eventually: Eventually) -> None:
+    connection = await link.connection()
+    await topology.ensure(connection, settings)
+    await topology.ensure_queue(connection, settings, "default")
+    publisher = await connection.publisher()
+
+    async def flows() -> bool:
+        await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default"))
+        found = (await inspect.queues(connection, settings, {"default"}))["default"]
+        return bool(found.rate_in) and found.rate_out == 0
+
+    await eventually(flows)
+    assert await inspect.alarm(settings) is None
+
+
 async def test_without_the_api_the_known_ones_are_asked_for(link: Link, settings: Settings) -> None:
     connection = await link.connection()
     await topology.ensure(connection, settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -329,9 +330,18 @@ async def test_what_others_wrote_is_inert_on_these_pages(visitor: Visitor, page:
     hostile = "<img src=x onerror=alert(1)>"
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
-    job = entries.job(hostile, jid=hostile, queue=hostile)
-    failure: dict[str, Any] = {"error_message": hostile, "error_class": hostile}
+    job = entries.job(hostile, jid=hostile, queue=hostile, args=[hostile], tags=[hostile])
+    failure: dict[str, Any] = {"error_message": hostile, "error_class": hostile, "backtrace": hostile}
     await visitor.puts(names.DEAD, [entries.dead(job, **failure)])
+    address = visitor.dashboard.address
+    named = quote(hostile, safe="")
+    for path in (
+        f"jobs/{named}", f"job-metrics/{named}", f"tracked-jobs?tag={named}", f"dead-jobs?search={named}",
+        f"retries?error={named}",
+    ):  # fmt: skip
+        await page.goto(f"{address}/{path}")
+        assert "onerror=alert(1)" in await page.locator("main").inner_html()
+        assert await page.locator("img").count() == 0
     await page.goto(f"{visitor.dashboard.address}/dead-jobs")
     await expect(page.locator("tbody tr")).to_contain_text(hostile)
     await page.get_by_role("button", name="Delete: <img").click()
@@ -340,6 +350,21 @@ async def test_what_others_wrote_is_inert_on_these_pages(visitor: Visitor, page:
     await expect(page.locator("tbody tr")).to_have_count(1)
     assert await page.locator("img").count() == 0
     assert dialogs == []
+
+
+async def test_queues_of_any_name_are_found_and_their_jobs_deleted(visitor: Visitor) -> None:
+    """UI-02: what no queue may be called is refused at creation, and a dead job that says so is no trouble."""
+    odd = ["a/b", "x#y", "q?1", "ü", "..", "%2F"]
+    await visitor.puts(names.DEAD, [entries.dead(entries.job(jid=f"j{n}", queue=name)) for n, name in enumerate(odd)])
+    get, client = visitor.dashboard.get, visitor.dashboard.client
+    for n, name in enumerate(odd):
+        found = await get("/api/dead-jobs", params={"queue": name})
+        assert [each["jid"] for each in found.json()] == [f"j{n}"]
+        assert f"j{n}" in (await get("/dead-jobs", params={"queue": name})).text
+        assert await visitor.code("DELETE", f"/api/dead-jobs/j{n}") == 204
+        made = await client.post("/api/jobs", json={"class": "A", "queue": name})
+        assert made.status_code == (201 if name == ".." else 422)
+        assert (await get(f"/job-queues/{quote(name, safe='')}")).status_code in {200, 302, 404}
 
 
 async def test_pages_of_rows(visitor: Visitor, page: Page) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import aiormq
@@ -21,7 +20,7 @@ from yarl import URL
 from amqpjobs.addresses import Address
 from amqpjobs.settings import Settings
 from amqpjobs.streams import hosts
-from amqpjobs.streams.aio_consumer import OFFSET_HEADER, AioConsumer, from_driver
+from amqpjobs.streams.aio_consumer import AioConsumer, from_driver
 from amqpjobs.streams.aio_publisher import CLOSE_SECONDS, AioPublisher, close_channel
 from amqpjobs.streams.errors import AccessRefused, BrokerError, NotFound
 from amqpjobs.streams.lifeline import Lifeline
@@ -30,13 +29,12 @@ from amqpjobs.streams.port import (
     REPLY_TO,
     Connection,
     Consumer,
-    FromTime,
     Handler,
     Publisher,
     QueueState,
     Scalar,
-    Start,
 )
+from amqpjobs.streams.subscribing import Subscribing
 from amqpjobs.streams.translation import connect_failure, translated
 from amqpjobs.streams.transport import Transport
 
@@ -85,7 +83,7 @@ def _driver(settings: Settings, address: Address, name: str, transport: Transpor
     return driver
 
 
-class AioConnection:
+class AioConnection(Subscribing):
     """One connection; see `port.Connection`."""
 
     def __init__(self, driver: aiormq.Connection, transport: Transport, address: str) -> None:
@@ -144,22 +142,6 @@ class AioConnection:
         async with self._life.guard():
             await channel.basic_consume(REPLY_TO, take, no_ack=True)
         return AioPublisher(channel, self.largest_message)
-
-    async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, exclusive: bool = False, priority: int | None = None
-    ) -> Consumer:
-        """Consume from a queue by its broker name."""
-        arguments = {} if priority is None else {"x-priority": priority}
-        return await self._subscribe(queue, handler, prefetch, exclusive, arguments)
-
-    async def read(self, stream: str, handler: Handler, *, start: Start, prefetch: int = 1000) -> Consumer:
-        """Read a stream from `start`."""
-        at = datetime.fromtimestamp(start.at, UTC) if isinstance(start, FromTime) else start
-        arguments: dict[str, object] = {OFFSET_HEADER: at}
-        if self.server.get("product") == "LavinMQ":
-            # It would continue a consumer tag's delivery cursor, and skip what was delivered and not yet folded.
-            arguments["x-stream-automatic-offset-tracking"] = False
-        return await self._subscribe(stream, handler, prefetch, False, arguments)
 
     async def passive(self, queue: str) -> QueueState | None:
         """Ask whether a queue or stream exists and how full it is."""

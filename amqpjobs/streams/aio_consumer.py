@@ -13,12 +13,10 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from amqpjobs.streams.aio_publisher import CLOSE_SECONDS, close_channel
 from amqpjobs.streams.errors import BrokerError, ConsumerCancelled
 from amqpjobs.streams.lifeline import Lifeline
-from amqpjobs.streams.port import Handler, Incoming, Properties, Scalar
+from amqpjobs.streams.port import OFFSET_HEADER, Handler, Incoming, Properties, Scalar
 from amqpjobs.streams.translation import translated
 
 log = logging.getLogger("amqpjobs.streams")
-
-OFFSET_HEADER = "x-stream-offset"
 
 
 class AioConsumer:

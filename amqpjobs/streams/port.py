@@ -62,6 +62,9 @@ class FromTime:
     at: float
 
 
+OFFSET_HEADER = "x-stream-offset"
+"""The argument that says where a reader starts, and the header that says where a message stands."""
+
 Start = int | str | FromTime
 """Where a stream reader starts: an offset (inclusive), "first", "last" (chunk), "next", or a time."""
 

@@ -13,9 +13,9 @@ from pamqp.base import Frame
 
 from amqpjobs.streams import errors
 from amqpjobs.streams.errors import BrokerError, ConnectionLost
-from amqpjobs.streams.lean.life import Life
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import BODY, END, FRAME, HEADER, METHOD, METHOD_ID, BadFrame, Header, read_header
+from amqpjobs.streams.life import Life
 
 CLOSE_SECONDS = 5.0
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from pamqp import commands
@@ -22,9 +21,10 @@ from amqpjobs.streams.lean.consumer import LeanConsumer
 from amqpjobs.streams.lean.handshake import Agreed, Handshake
 from amqpjobs.streams.lean.publisher import LeanPublisher
 from amqpjobs.streams.lean.socket import Socket
-from amqpjobs.streams.lean.wire import METHOD, OFFSET_HEADER, BadFrame
+from amqpjobs.streams.lean.wire import METHOD, BadFrame
 from amqpjobs.streams.limits import largest_message
-from amqpjobs.streams.port import Connection, Consumer, FromTime, Handler, Publisher, QueueState, Scalar, Start
+from amqpjobs.streams.port import Connection, Consumer, Handler, Publisher, QueueState, Scalar
+from amqpjobs.streams.subscribing import Subscribing
 
 
 async def connect(settings: Settings, *, name: str) -> Connection:
@@ -54,7 +54,7 @@ async def connect(settings: Settings, *, name: str) -> Connection:
     return await hosts.in_turn(settings, open_one)
 
 
-class LeanConnection:
+class LeanConnection(Subscribing):
     """One connection; see `port.Connection`. It is itself the channel 0 of its socket."""
 
     def __init__(self, socket: Socket, address: Address, agreed: Agreed) -> None:
@@ -145,22 +145,6 @@ class LeanConnection:
         )  # fmt: skip
         await _opened(channel)
         return channel
-
-    async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, exclusive: bool = False, priority: int | None = None
-    ) -> Consumer:
-        """Consume from a queue by its broker name."""
-        arguments = {} if priority is None else {"x-priority": priority}
-        return await self._subscribe(queue, handler, prefetch, exclusive, arguments)
-
-    async def read(self, stream: str, handler: Handler, *, start: Start, prefetch: int = 1000) -> Consumer:
-        """Read a stream from `start`."""
-        at = datetime.fromtimestamp(start.at, UTC) if isinstance(start, FromTime) else start
-        arguments: dict[str, Any] = {OFFSET_HEADER: at}
-        if self.server.get("product") == "LavinMQ":
-            # It would continue a consumer tag's delivery cursor, and skip what was delivered and not yet folded.
-            arguments["x-stream-automatic-offset-tracking"] = False
-        return await self._subscribe(stream, handler, prefetch, False, arguments)
 
     async def passive(self, queue: str) -> QueueState | None:
         """Ask whether a queue or stream exists and how full it is."""

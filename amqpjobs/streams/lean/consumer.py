@@ -11,7 +11,6 @@ from pamqp import commands
 
 from amqpjobs.streams.errors import BrokerError, ConsumerCancelled
 from amqpjobs.streams.lean.channel import BaseChannel
-from amqpjobs.streams.lean.life import Life
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import (
     DELIVER,
@@ -25,6 +24,7 @@ from amqpjobs.streams.lean.wire import (
     write_ack,
     write_nack,
 )
+from amqpjobs.streams.life import Life
 from amqpjobs.streams.port import Handler, Incoming
 
 _DELIVER = METHOD_ID.pack(DELIVER)

@@ -11,8 +11,8 @@ from pamqp import frame as pamqp_frame
 from pamqp.base import Frame
 
 from amqpjobs.streams.errors import BrokerError, ConnectionLost
-from amqpjobs.streams.lean.life import Life
 from amqpjobs.streams.lean.wire import HEARTBEAT, HEARTBEAT_FRAME, BadFrame, Parser
+from amqpjobs.streams.life import Life
 
 FIRST_LIMIT = 131_072
 """Largest payload before the two sides have agreed on one."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pamqp import decode, encode
 
-from amqpjobs.streams.port import NO_HEADERS, Incoming, Properties, Scalar
+from amqpjobs.streams.port import NO_HEADERS, OFFSET_HEADER, Incoming, Properties, Scalar
 
 FRAME = struct.Struct(">BHI")
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
@@ -33,7 +33,6 @@ MOST_SHAPES = 100
 """Properties remembered by a consumer, of messages that have no id of their own."""
 _PERSISTENT = 2
 
-OFFSET_HEADER = "x-stream-offset"
 _ONLY_OFFSET = b"\x0f" + OFFSET_HEADER.encode() + b"l"  # a table with that name alone and a 64-bit integer
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE, _PRIORITY = 0x8000, 0x4000, 0x2000, 0x1000, 0x0800
 _CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _TIMESTAMP, _TYPE = 0x0400, 0x0200, 0x0100, 0x0080, 0x0040, 0x0020

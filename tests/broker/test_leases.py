@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,7 +25,7 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import REPLY_TO, Incoming, Outgoing, Properties
 from amqpjobs.streams.sender import Sender
 from amqpjobs.streams.tracked_door import TrackedDoor
-from tests.broker.conftest import Watches, Workers
+from tests.broker.conftest import Processes, Watches, Workers
 from tests.broker.test_tracked import door as door  # noqa: PLC0414 (a fixture)
 from tests.broker.test_tracked import scheduler as scheduler  # noqa: PLC0414 (a fixture)
 from tests.patience import PATIENCE
@@ -347,6 +349,55 @@ async def a_foreign_program_is_told_the_verdict(its: Site) -> None:
     assert answers[1] is not None
     assert answers[1].granted is not None
     assert (answers[1].granted.token, answers[1].granted.data) == ("2", b"[1]")
+
+
+HELD = """
+import asyncio
+import pathlib
+
+from amqpjobs import job
+
+
+@job
+async def held():
+    while not pathlib.Path("free").exists():
+        await asyncio.sleep(0.02)
+"""
+
+
+async def test_run_05_a_key_is_free_again_after_its_worker_was_killed(
+    processes: Processes, door: TrackedDoor, scheduler: Scheduler, tmp_path: Path
+) -> None:
+    """kill -9 of the worker that holds the one job of a key: the job runs elsewhere, and then the next of the key."""
+    await asyncio.to_thread((tmp_path / "handlers.py").write_text, HELD)
+    settings = {"timeout": 0.0, "heartbeat_timeout": 1.0, "max_stalls": 3}
+    act = Dispatch("default", b"[]", "k", "held", settings=settings, amqp=True)
+    first = (await door.ask(act, patience=PATIENCE)).job
+    assert first is not None
+    killed, heir = [await processes("-A", "handlers", path=tmp_path) for _ in range(2)]
+    await killed.ready()
+    held = await state_of(door, first.id, State.RUNNING)
+    await heir.ready()
+    holder, other = (killed, heir) if held.worker.split(":")[1] == str(killed.process.pid) else (heir, killed)
+    holder.signal_group(signal.SIGKILL)
+    await door.follower.wait(lambda: ((j := door.view.store.get(first.id)) and j.stalled) or None, timeout=PATIENCE)
+    blocked = (await door.ask(act, patience=PATIENCE)).job
+    assert blocked is not None
+    await asyncio.to_thread((tmp_path / "free").touch)
+    done = await state_of(door, first.id, State.COMPLETED)
+    assert done.worker.split(":")[1] == str(other.process.pid)
+    assert done.stalled == 1
+    following = await door.ask(act, patience=PATIENCE)
+    assert following.job is not None
+    await state_of(door, following.job.id, State.COMPLETED)
+
+
+async def state_of(door: TrackedDoor, id_: int, state: State) -> Tracked:
+    def look() -> Tracked | None:
+        found = door.view.store.get(id_)
+        return found if found is not None and found.state is state else None
+
+    return await door.follower.wait(look, timeout=PATIENCE)
 
 
 PARTS = (

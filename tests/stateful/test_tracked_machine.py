@@ -12,14 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from amqpjobs.model import text
 from amqpjobs.model.lifecycle import ENDED, TABLE, WAITING, State
 from amqpjobs.model.tracked import Flags, Policy, RunAt, Tracked, Word
+from amqpjobs.model.tracked_acts import of_jid
 from amqpjobs.model.tracked_commands import (
     Act,
     Beat,
+    Begin,
     Bump,
     Command,
     Delete,
     Dispatch,
     DropQueue,
+    GiveBack,
     Report,
     SetQueue,
     Take,
@@ -161,6 +164,46 @@ class TrackedMachine(RuleBasedStateMachine):
         word, _ = self.give(Beat(self.held[token], token))
         holds = job is not None and job.token == token and job.state is State.RUNNING
         assert (word is Word.DONE) == holds
+
+    @rule(jid=st.sampled_from(["x", "y", "z"]), worker=WORKERS)
+    def a_worker_is_delivered_a_job(self, jid: str, worker: str) -> None:
+        known = self.log.store.verdict(of_jid(jid))
+        before = None if known is None or known.job is None else self.log.get(known.job)
+        word, job = self.give(Begin(Dispatch("q", b"1", type="T", jid=jid, amqp=True), worker))
+        if known is not None and (before is None or before.state is not State.QUEUED):
+            assert word is (Word.NOT_FOUND if before is None else Word.CONFLICT)
+            assert job == before
+            return
+        assert word is Word.DONE
+        assert job is not None
+        assert job.token not in self.held
+        assert before is None or before.id == job.id
+        self.held[job.token] = job.id
+
+    @rule(data=st.data(), delay=st.sampled_from([None, 15.0]))
+    def give_back(self, data: st.DataObject, delay: float | None) -> None:
+        if not self.held:
+            return
+        token = data.draw(st.sampled_from(sorted(self.held)[-3:]))
+        job = self.log.get(self.held[token])
+        word, after = self.give(GiveBack(self.held[token], token, None if delay is None else self.log.now + delay))
+        holds = job is not None and job.token == token and job.state is State.RUNNING
+        assert (word is Word.DONE) == holds
+        if holds:
+            assert job is not None
+            assert after is not None
+            assert after.state in (State.QUEUED, State.RETRYING, State.FAILED)
+
+    @invariant()
+    def what_is_queued_for_amqp_workers_is_to_be_offered(self) -> None:
+        queued = [job for job in self.log.store.all_after(-1, 1000) if job.amqp and job.state is State.QUEUED]
+        assert {job.id for job in self.log.store.to_offer(1000)} == {j.id for j in queued if j.offered != j.place}
+
+    @rule()
+    def the_leader_offers(self) -> None:
+        jobs = [[job.id, job.place] for job in self.log.store.to_offer(2)]
+        self.log.entry({"type": "offered", "epoch": "e", "n": 1, "jobs": jobs}, "leader")
+        assert not {id_ for id_, _ in jobs} & {job.id for job in self.log.store.to_offer(1000)}
 
     def bump(self, worker: str) -> None:
         runs = [

@@ -14,11 +14,13 @@ from amqpjobs.model.tracked import Policy, Verdict, Word
 from amqpjobs.model.tracked_commands import (
     Act,
     Beat,
+    Begin,
     Bump,
     Command,
     Delete,
     Dispatch,
     DropQueue,
+    GiveBack,
     Report,
     SetQueue,
     Take,
@@ -271,7 +273,9 @@ ACTS: list[Act] = [
     SetQueue("q", Policy(1.5, 2.5, 3.5, 4, (1.0, 2.0), 0.5, 9.0, 3)),
     DropQueue("q"),
     Dispatch("q", b'{"x":1.10}', "k", "T", -5, ("a", "b"), 7.5, {"timeout": 3.0}, existing=True),
-    Take("q", "T", "w"), Take(None, "T"), Beat(7, "t"), Bump("w", "q"), Withdraw("q", "k"), Delete(7),
+    Dispatch("q", b"[1]", type="T", jid="j", amqp=True), Begin(Dispatch("q", type="T", jid="j", amqp=True), "w"),
+    Take("q", "T", "w"), Take(None, "T"), Take(job=7), GiveBack(7, "t", 9.5), GiveBack(7),
+    Beat(7, "t"), Bump("w", "q"), Withdraw("q", "k"), Delete(7),
     Report(7, "t", State.FAILED, b"[1.10]", "e", True, 9.5, 50.0, ("l",)), Report(7),
 ]  # fmt: skip
 

@@ -145,6 +145,26 @@ async def test_selected_text_is_left_alone_until_it_is_let_go(
     await expect(page.locator("#processed-today")).to_have_text("1")
 
 
+async def test_nothing_moves_under_the_pointer_and_the_focus_stays(
+    dashboard: Dashboard, publish: Publish, page: Page
+) -> None:
+    """A queue's link stays while it is pointed at, and keeps the keyboard's focus when its row is renewed."""
+    await publish("job_metrics", entries.metric(queue="mail"))
+    await page.goto(dashboard.address)
+    rows, link = page.locator("#queues tbody tr"), page.get_by_role("link", name="mail")
+    await link.hover()
+    before = await rows.count()
+    await publish("job_metrics", entries.metric(queue="another"))
+    await expect(page.locator("#processed-today")).to_have_text("2")
+    await expect(rows).to_have_count(before)
+    await page.mouse.move(0, 0)
+    await expect(rows).to_have_count(before + 1)
+    await link.focus()
+    await publish("job_metrics", entries.metric(queue="mail"))
+    await expect(rows.filter(has_text="mail").locator("td[data-label='Ran, 1 h']")).to_have_text("2")
+    await expect(link).to_be_focused()
+
+
 async def test_it_survives_a_restart_of_the_broker(
     node: PrivateNode, tmp_path: Path, page: Page, eventually: Eventually
 ) -> None:

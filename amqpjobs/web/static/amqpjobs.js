@@ -80,6 +80,11 @@
     return selection && !selection.isCollapsed && selection.rangeCount > 0 && selection.containsNode(element, true);
   }
 
+  // Somebody selects text of it, or is about to click something in it, which must not move away.
+  function engaged(element) {
+    return selecting(element) || element.querySelector("a:hover, button:hover") !== null;
+  }
+
   document.addEventListener("htmx:sseOpen", function (event) {
     event.detail.source.addEventListener("alive", heard);
     heard();
@@ -90,21 +95,23 @@
   });
   document.addEventListener("htmx:sseBeforeMessage", function (event) {
     heard();
-    if (selecting(event.target)) {
+    if (engaged(event.target)) {
       held.set(event.target, event.detail.data);
       event.preventDefault();
     } else {
       held.delete(event.target);
     }
   });
-  document.addEventListener("selectionchange", function () {
+  function release() {
     held.forEach(function (html, element) {
-      if (selecting(element)) return;
+      if (engaged(element)) return;
       held.delete(element);
       htmx.swap(element, html, { swapStyle: "innerHTML" });
       localise(element);
     });
-  });
+  }
+  document.addEventListener("selectionchange", release);
+  document.addEventListener("mouseout", function () { window.setTimeout(release); });
   document.addEventListener("htmx:sseMessage", function (event) {
     localise(event.target);
   });

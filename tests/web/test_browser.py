@@ -49,6 +49,9 @@ FAULTS = """() => {
   document.querySelectorAll("svg:not([role=img]), [role=img]:not([aria-label])").forEach(each => {
     if (!each.closest("[role=img][aria-label]")) told("a picture without words", each);
   });
+  document.querySelectorAll("table:not(.u-legend)").forEach(table => {
+    if (table.offsetWidth > table.parentElement.clientWidth) told("too wide", table);
+  });
   const ids = [...document.querySelectorAll("[id]")].map(each => each.id);
   if (new Set(ids).size !== ids.length) found.push("an id twice");
   return found;
@@ -78,6 +81,7 @@ async def filled(dashboard: Dashboard, publish: Publish, eventually: Eventually)
 
 
 async def test_every_page_speaks_to_a_screen_reader(filled: Dashboard, page: Page) -> None:
+    await page.set_viewport_size({"width": 1024, "height": 800})
     for path in PAGES:
         await page.goto(f"{filled.address}/{path}")
         assert await page.evaluate(FAULTS) == [], path

@@ -203,5 +203,8 @@ async def test_a_page_follows_a_tracked_job(server: Dashboard, page: Page) -> No
     await server.client.patch(f"/api/jobs/{job}", json=done, headers={"X-Attempt": attempt})
     await expect(page.locator("#tracked-state")).to_have_text("completed")
     await expect(page.locator("#tracked")).to_contain_text('{"rows":7}')
+    await page.set_viewport_size({"width": 1024, "height": 800})
     await page.get_by_role("link", name="monthly").click()
     await expect(page.locator("tbody tr")).to_have_count(1)
+    spare = "document.getElementById('jobs').offsetWidth - document.querySelector('table').offsetWidth"
+    assert await page.evaluate(spare) >= 0

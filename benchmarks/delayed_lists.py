@@ -25,6 +25,7 @@ SEARCHES = (
     Search(sort="-queue"), Search(cls="Mailer"), Search(cls="RareJob", sort="jid"), Search(cls="Mailer", sort="jid"),
     Search(queue="mail", sort="-due"), Search(cls="Mailer", queue="mail"), Search(tag="t7"), Search(tag="all"),
     Search(q="user123@example.com"), Search(q="user12"), Search(q="example.com"), Search(q="email"),
+    Search(q="invoice"), Search(q="sendem"), Search(q="mailer invoice"),
     Search(q="refused host7"), Search(q="invoice", cls="RareJob"), Search(q=job(77)["jid"][:8]), Search(q="nowhere"),
 )  # fmt: skip
 AGAIN = 5
@@ -70,27 +71,39 @@ def _ask(view: DelayedView, search: Search) -> None:
     print(f"  {asked:<34} first {first:7.1f} ms, then {sorted(rest)[AGAIN // 2]:6.1f} ms; {number} match", flush=True)
 
 
-def _measure(folder: Path, stream: str, count: int, entries: Iterator[dict[str, Any]]) -> None:
+def _filled(folder: Path, stream: str, count: int, entries: Iterator[dict[str, Any]]) -> DelayedView:
     print(f"{stream}: {count:,} entries", flush=True)
     view = DelayedView(folder, stream, lists=True)
     _fill(view, entries, count)
     _index(view, count)
-    print(f"  count: {_timed(view.count):.2f} ms")
+    return view
+
+
+def _measure(view: DelayedView) -> None:
+    count = view.count()
+    print(f"{view.stream}, of {count:,}; count: {_timed(view.count):.2f} ms", flush=True)
     for search in SEARCHES:
         _ask(view, search)
     far = view.search(Search(sort="due", offset=count * 9 // 10))
     if far.after:
         after = far.after
         print(f"  the page after nine tenths: {_timed(lambda: view.search(Search(sort='due', after=after))):.1f} ms")
-    view.close()
 
 
 def main(pending: int, graves: int) -> None:
+    """Both are open at once, as in a dashboard."""
     with tempfile.TemporaryDirectory(prefix="amqpjobs-bench-") as name:
         folder = Path(name)
         print(f"yardstick, bare SQLite inserts: {bare_insert_rate(folder):,.0f}/s")
-        _measure(folder, names.SCHEDULED, pending, (scheduled(n, 2e9 + n * 7919 % pending) for n in range(pending)))
-        _measure(folder, names.DEAD, graves, (dead(n) for n in range(graves)))
+        waiting = (scheduled(n, 2e9 + n * 7919 % pending) for n in range(pending))
+        views = [
+            _filled(folder, names.SCHEDULED, pending, waiting),
+            _filled(folder, names.DEAD, graves, (dead(n) for n in range(graves))),
+        ]
+        for view in views:
+            _measure(view)
+        for view in views:
+            view.close()
 
 
 if __name__ == "__main__":

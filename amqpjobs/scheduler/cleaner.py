@@ -37,7 +37,8 @@ PACE = 1.0
 LONGEST_PAUSE = 300.0
 """Seconds at most between looks at the stream's age, and between checkpoints."""
 NEWS = 10_000
-"""Messages after which a checkpoint is due before its time: a reader that begins with it folds fewer."""
+"""Messages after which a checkpoint is due before its time, new ones at the end or settled ones at the beginning: a
+reader that begins with it folds fewer."""
 QUIET = 1.0
 LEAST_SPAN = 64_000_000
 """A stream that spans less than this is left alone, unless its limit is nearer."""
@@ -96,7 +97,7 @@ class Cleaner:
         self._limits = limits
         self._pause = min(LONGEST_PAUSE, max(PACE, limits.age / 16))
         self._looked = self._published = -math.inf
-        self._upto = self._seen = 0
+        self._low = self._upto = self._seen = 0
         self._warned = False
         self._stuck: set[str] = set()
 
@@ -138,7 +139,7 @@ class Cleaner:
             except BrokerError as error:
                 log.warning("no checkpoint of %s could be published: %s", self._view.stream, error)
                 return None
-            self._published, self._upto = self._clock.steady(), found.upto
+            self._published, self._low, self._upto = self._clock.steady(), found.low, found.upto
         return found
 
     async def too_long(self, crown: Crown) -> bool:
@@ -211,6 +212,7 @@ class Cleaner:
 
     async def _due(self, crown: Crown) -> bool:
         """Whether a checkpoint is due."""
-        return (
-            await self._reached(crown) - self._upto >= NEWS or self._clock.steady() - self._published >= LONGEST_PAUSE
-        )
+        if self._clock.steady() - self._published >= LONGEST_PAUSE:
+            return True
+        reached, low = await self._reached(crown), await crown.mine(self._view.store.low)
+        return max(reached - self._upto, (reached if low is None else low.offset) - self._low) >= NEWS

@@ -15,6 +15,7 @@ import pytest
 
 from amqpjobs.clock import SystemClock
 from amqpjobs.model import control, names
+from amqpjobs.model.checkpoint import Checkpoint
 from amqpjobs.model.pending import Pending
 from amqpjobs.model.protocol import Command, Op, Target, Verdict
 from amqpjobs.scheduler.app import Scheduler
@@ -294,6 +295,29 @@ async def test_of_a_stream_made_anew_the_old_checkpoints_are_not_taken(
     assert await published(connection, names.SCHEDULED, "first")
     async with reader(link, made(tmp_path / "cold")) as (view, follower):
         assert {entry.jid for entry in (await held(view, follower)).values()} == {"new"}
+
+
+async def test_a_checkpoint_follows_also_what_was_settled(
+    settings: Settings, link: Link, bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few messages settle many: what came and went is not to be read by who begins."""
+    connection = await link.connection()
+
+    async def last(*, low: int = 0, upto: int = 0) -> Checkpoint | None:
+        known = await published(connection, names.SCHEDULED, "first")
+        return next((each for each in reversed(known) if each.low >= low and each.upto >= upto), None)
+
+    monkeypatch.setattr("amqpjobs.scheduler.cleaner.NEWS", 20)
+    async with running(settings) as scheduler:
+        await eventually(lambda: scheduler.leading)
+        for n in range(25):
+            await bench.put(names.SCHEDULED, scheduled(f"j{n}", time.time() + YEAR))
+        await fold_all(scheduler, 25)
+        assert (await eventually(lambda: last(upto=20))).low < 20
+        gone = tuple(Target(f"j{n}", None) for n in range(25))
+        wish = Command(uuid="u", op=Op.DELETE, targets=gone, at=time.time(), by="test")
+        await bench.put(names.SCHEDULED, control.write_command(wish))
+        await eventually(lambda: last(low=25))
 
 
 async def test_a_stream_that_ends_with_the_very_message_that_was_read_last_may_be_another(

@@ -40,7 +40,7 @@ def fill(lake: Lake, years: int, classes: int, raw: int) -> None:
         for first, begins, ends in _files(SUMS[name].span, years * 365):
             rows = database.sql(_errors(name), params=[begins, ends, classes])
             lake.replace(name, first, rows.to_arrow_table())
-    _raw(database, lake, years * 365, classes, raw)
+    fill_raw(lake, years * 365, classes, raw)
 
 
 def _shapes(database: duckdb.DuckDBPyConnection, classes: int) -> None:
@@ -96,8 +96,10 @@ def _errors(name: str) -> str:
         WHERE moment < to_timestamp($2) AND hash(moment, c, e) % {share} = 0"""
 
 
-def _raw(database: duckdb.DuckDBPyConnection, lake: Lake, days: int, classes: int, rows: int) -> None:
-    """Runs spread evenly, in the order of time, a year at a time."""
+def fill_raw(lake: Lake, days: int, classes: int, rows: int) -> None:
+    """Runs spread evenly over so many days, in the order of time."""
+    database = duckdb.connect(config={"threads": 2})
+    database.execute("SET TimeZone = 'UTC'")
     step = days * 86_400_000_000 / max(rows, 1)
     begins = int(UNTIL * 1_000_000) - days * 86_400_000_000
     names = [field.name for field in SCHEMAS["raw_metrics"]]

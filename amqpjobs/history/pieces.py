@@ -24,7 +24,7 @@ BY_MINUTE = 2 * DAY
 _SPANNED: dict[str, int] = {
     "metrics_minute": 0,
     "metrics_hour": 31,
-    "metrics_day": 366,
+    "metrics_day": 31,
     "metrics_month": 366,
     "totals_hour": 31,
     "totals_day": 366,
@@ -49,11 +49,12 @@ class Piece(NamedTuple):
     until: float
 
 
-def cut(kind: Kind, since: float, until: float) -> list[Piece]:
-    """The pieces that are the span, by the coarsest tables of a kind."""
+def cut(kind: Kind, since: float, until: float, *, days: bool = False) -> list[Piece]:
+    """The pieces that are the span, by the coarsest tables. `days`: of a long one the days that begin in it."""
     if kind != "errors" and until - since <= BY_MINUTE and (since % HOUR or until % HOUR):
         return [Piece("metrics_minute", "minute", since, until)]
-    return _cut(kind, _UNITS[kind], since, until)
+    units = _UNITS[kind]
+    return _cut(kind, units[:-1] if days and until - since > BY_MINUTE else units, since, until)
 
 
 def _cut(kind: Kind, units: Sequence[Unit], since: float, until: float) -> list[Piece]:

@@ -84,8 +84,11 @@ class History:
         return [_quantile_ms(places, q, least, most) for q in quantiles]
 
     def classes(self, since: float, until: float, *, queue: str | None = None) -> list[ClassSums]:
-        """What ran, by class and queue, that with the most run time first. The span as that of `percentiles`."""
-        table = source(self.store, cut("metrics", since, until))
+        """What ran, by class and queue, that with the most run time first.
+
+        Of a span of more than two days all days (of UTC) count that begin in it.
+        """
+        table = source(self.store, cut("metrics", since, until, days=True))
         if table is None:
             return []
         places = self._places(table, ("class", "queue"), "run", [None, queue], (0.5, 0.95))

@@ -41,7 +41,6 @@ CONFIGURATION = {
 _TOLD_OF_RAW = ("epoch", "offset")
 _TOLD = {name: (each.unit,) for name, each in SUMS.items()}
 """The columns whose extremes each file tells: of sums, the time."""
-_SORTED = WriterProperties(max_row_group_size=4096, compression="ZSTD", compression_level=3)
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
@@ -129,7 +128,7 @@ class Lake:
     def replace(self, name: str, date: datetime.date, rows: pa.Table) -> None:
         """Make these rows, which have no `date`, all that a table of sums has of one; its marks stay as they are.
 
-        They are sorted by key, then time, in small row groups: who asks for one class reads little else.
+        They are sorted by key, then time.
         """
         each = SUMS[name]
         dated = rows.append_column("date", pa.array([date] * rows.num_rows, pa.date32()))
@@ -140,7 +139,7 @@ class Lake:
             mode="overwrite",
             predicate=f"date = '{date.isoformat()}'",
             commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
-            writer_properties=_SORTED,
+            writer_properties=WriterProperties(max_row_group_size=each.rows, compression="ZSTD"),
         )
 
     def files(self, name: str, after: Mark | None) -> list[str]:

@@ -150,11 +150,15 @@ BY_NAME = {table.name: table for table in RAW}
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A table of sums: by `unit` of time and `key`. A file of it spans a `span` at most; `date` is its first day."""
+    """A table of sums: by `unit` of time and `key`. A file of it spans a `span` at most; `date` is its first day.
+
+    Upkeep writes it in groups of so many `rows`: about what one key has in a file, as who asks for one key reads whole
+    groups."""
 
     unit: str
     key: tuple[str, ...]
     span: str
+    rows: int = 1024
 
 
 _CLASS = ("class", "queue", "code_version")
@@ -162,8 +166,8 @@ _ERROR = ("class", "queue", "error_class", "fingerprint")
 ROLLUPS = {
     "metrics_minute": Sums("minute", _CLASS, "day"),
     "metrics_hour": Sums("hour", _CLASS, "month"),
-    "metrics_day": Sums("day", _CLASS, "year"),
-    "metrics_month": Sums("month", _CLASS, "year"),
+    "metrics_day": Sums("day", _CLASS, "month", 128),
+    "metrics_month": Sums("month", _CLASS, "year", 128),
     # Years of all classes together are asked for most: merging their histograms anew each time would take seconds.
     "totals_hour": Sums("hour", ("queue",), "month"),
     "totals_day": Sums("day", ("queue",), "year"),

@@ -122,10 +122,11 @@ def test_percentiles_and_classes_are_those_of_the_runs(folder: Path) -> None:
     sums.fill(folder, found)
     history = History(folder)
     for span in SPANS:
-        check_span(history, span, [run for run in found if span[0] <= run[0] < span[1]])
+        check_span(history, span, found)
 
 
-def check_span(history: History, span: tuple[float, float], mine: list[sums.Run]) -> None:
+def check_span(history: History, span: tuple[float, float], found: list[sums.Run]) -> None:
+    mine = [run for run in found if span[0] <= run[0] < span[1]]
     everybody = sorted(run[3] / 1000 for run in mine)
     assert history.percentiles(*span, (0.0, 1.0)) == pytest.approx([everybody[0], everybody[-1]], rel=0.02)
     ordered = sorted(run[3] / 1000 for run in mine if run[1] == "B")
@@ -133,6 +134,8 @@ def check_span(history: History, span: tuple[float, float], mine: list[sums.Run]
         rank = share * (len(ordered) - 1)
         assert told is not None
         assert 0.98 * ordered[int(rank)] <= told <= 1.02 * ordered[min(int(rank) + 1, len(ordered) - 1)]
+    if span[1] - span[0] > 2 * DAY:  # whole days, as far as classes go
+        mine = [run for run in found if span[0] <= sums.begin(run[0], "day") < span[1]]
     classes = history.classes(*span)
     assert sum(each.runs for each in classes) == len(mine)
     for each in classes:
@@ -150,7 +153,7 @@ def test_a_long_span_needs_no_minutes(folder: Path) -> None:
     sums.fill(folder, found)
     shutil.rmtree(folder / "metrics_minute")
     since, until = MIDNIGHT - 90 * DAY - 600, MIDNIGHT + 3 * DAY + 1200
-    mine = [run for run in found if since <= sums.begin(run[0], "hour") < until]
+    mine = [run for run in found if since <= sums.begin(run[0], "day") < until]
     assert sum(each.runs for each in History(folder).classes(since, until)) == len(mine)
 
 

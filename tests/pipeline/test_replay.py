@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,16 @@ def test_a_replay_run_twice_enqueues_once(command: Any, settings: Settings, monk
     assert [(entry["op"], entry["in"]) for entry in records] == [("replay", "again")] * 3
     on_record = {job["jid"] for entry in records for job in entry["jobs"]}
     assert on_record == {job["jid"] for job in jobs}
+
+
+def test_a_replay_is_no_quicker_than_its_rate(
+    command: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "WINDOW", 2)
+    began = time.monotonic()
+    assert command(*CHOICE, "--yes", "--rate", "4") == 0
+    assert time.monotonic() - began >= 1.0, "the third window of two may go after a second"
+    assert len({json.loads(message.body)["replay"] for message in queued(settings, 5)}) == 1
 
 
 def test_a_replay_that_was_cut_short_goes_on(command: Any, settings: Settings, lake: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 
@@ -42,8 +41,8 @@ class EnqueueLog:
         entry = {
             "type": "enqueued",
             "jid": message.properties.message_id,
-            "class": json.loads(message.body).get("class"),
             "queue": message.routing_key,
             "at": self._clock.wall(),
+            "job": text.Verbatim(message.body),
         }
         return text.dump(entry)

@@ -159,9 +159,18 @@ def _enqueued(piece: reading.Piece) -> list[Row]:
     value = piece.value
     if not isinstance(value, dict) or value.get("type", "enqueued") != "enqueued":
         return [{"bad": "Malformed: no entry of the enqueue log", "body": piece.raw}]
-    at = _instant(fields.instant_or_none(value.get("at")))
-    told = {name: _word(fields.name(value.get(name))) for name in ("class", "queue")}
-    return [{"at": at, "jid": fields.name(value.get("jid")), **told}]
+    job, raw = value.get("job"), text.member(piece.raw, "job")
+    told = {**job, **value} if isinstance(job, dict) else value
+    return [
+        {
+            "type": "enqueued",
+            "at": _instant(fields.instant_or_none(value.get("at"))),
+            "jid": fields.name(told.get("jid")),
+            "class": _word(fields.name(told.get("class"))),
+            "queue": _word(fields.name(told.get("queue"))),
+            "job": raw.decode("utf-8", "replace") if raw is not None and isinstance(job, dict) else None,
+        }
+    ]
 
 
 def _beat(piece: reading.Piece) -> list[Row]:

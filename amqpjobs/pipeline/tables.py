@@ -67,7 +67,9 @@ ENTRIES = pa.schema(
 EVENTS = pa.schema([*_PLACE, *[ENTRIES.field(name) for name in ("type", "at", "jid", "job")], *_BAD])
 """The life of tracked jobs; `job` is the whole entry."""
 
-ENQUEUES = pa.schema([*_PLACE, *[ENTRIES.field(name) for name in ("at", "jid", "class", "queue")], *_BAD])
+ENQUEUES = pa.schema(
+    [*_PLACE, *[ENTRIES.field(name) for name in ("type", "at", "jid", "class", "queue", "job")], *_BAD]
+)
 """Jobs that were put on a queue, where the enqueue log is on."""
 
 BEATS = pa.schema(

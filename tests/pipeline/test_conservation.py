@@ -192,6 +192,7 @@ async def test_with_the_log_on_each_enqueued_job_is_on_record(settings: Settings
         (jid, cls, "low" if cls == "A" else "default") for jid, cls in zip(jids, ["A", *["B"] * 30, "C"], strict=True)
     ]
     assert all(row["bad"] is None and row["at"] is not None for row in found)
+    assert [json.loads(row["job"])["args"] for row in found] == [[1], *([n] for n in range(30)), []]
 
 
 async def _log(settings: Settings) -> list[dict[str, Any]]:

@@ -128,6 +128,26 @@ def test_a_condition_that_is_none_is_refused(lake: Path, condition: str) -> None
         past_jobs(lake, "dead", NOON, NOON + 60, condition)
 
 
+def test_any_run_of_the_past_is_chosen_by_what_became_of_it(lake: Path) -> None:
+    """Of jobs in the enqueue log the lake has the arguments, whether they failed or not."""
+    shared = {"type": "enqueued", "class": "Mail", "queue": "default", "epoch": 0, "item": 0}
+    jobs = [json.dumps({"class": "Mail", "args": [n], "jid": f"e{n}"}) for n in range(4)]
+    log = [{**shared, "at": NOON + n, "jid": f"e{n}", "job": job, "offset": n} for n, job in enumerate(jobs)]
+    sums.write(lake, "raw_enqueued", log)
+    assert [job.jid for job in past_jobs(lake, "enqueued", NOON, NOON + 3)] == ["e0", "e1", "e2"]
+    place = {"epoch": 0, "item": 0, "class": "Mail", "queue": "default"}
+    ran = [("e0", "success", None), ("e1", "failed", "Timeout"), ("e1", "success", None), ("e2", "failed", "Timeout")]
+    runs = [
+        {**place, "offset": n, "at": NOON + 60 + n, "jid": jid, "status": status, "error_class": error}
+        for n, (jid, status, error) in enumerate(ran)
+    ]
+    sums.write(lake, "raw_metrics", runs)
+    found = past_jobs(lake, "enqueued", NOON, NOON + 60, "status = 'success'")
+    assert [(job.jid, json.loads(job.job)["args"]) for job in found] == [("e0", [0]), ("e1", [1])]
+    assert [job.jid for job in past_jobs(lake, "enqueued", NOON, NOON + 60, "error_class = 'Timeout'")] == ["e1", "e2"]
+    assert [job.jid for job in past_jobs(lake, "enqueued", NOON, NOON + 60, "status IS NULL")] == ["e3"]
+
+
 def test_a_lake_without_dead_jobs_has_none(tmp_path: Path) -> None:
     assert past_jobs(tmp_path, "dead", NOON, NOON + 60) == []
 

@@ -24,7 +24,7 @@ BY_MINUTE = 2 * DAY
 _SPANNED: dict[str, int] = {
     "metrics_minute": 0,
     "metrics_hour": 31,
-    "metrics_day": 31,
+    "metrics_day": 366,
     "metrics_month": 366,
     "totals_hour": 31,
     "totals_day": 366,

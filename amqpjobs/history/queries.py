@@ -12,15 +12,14 @@ SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 OR
 CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
 EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
 QUANTILES = (
-    "WITH told AS (SELECT {one} AS one, {two} AS two, unnest({kind}_histogram) AS b FROM {t}" + _MINE + "),"
-    " summed AS (SELECT one, two, b.bucket AS bucket, sum(b.n::DOUBLE) AS n, sum(b.us::DOUBLE) AS us FROM told"
-    " GROUP BY 1, 2, 3),"
-    " placed AS (SELECT *, sum(n) OVER (PARTITION BY one, two ORDER BY bucket ROWS UNBOUNDED PRECEDING) - n AS below"
+    "WITH told AS (SELECT {key}, unnest({kind}_histogram) AS b FROM {t}" + _MINE + "),"
+    " summed AS (SELECT {names}, b.bucket AS bucket, sum(b.n::DOUBLE) AS n, sum(b.us::DOUBLE) AS us FROM told"
+    " GROUP BY {names}, bucket),"
+    " placed AS (SELECT *, sum(n) OVER (PARTITION BY {names} ORDER BY bucket ROWS UNBOUNDED PRECEDING) - n AS below"
     " FROM summed),"
-    " totals AS (SELECT {one} AS one, {two} AS two, sum({kind}_n::DOUBLE) AS total FROM {t}" + _MINE + " GROUP BY 1, 2)"
-    " SELECT placed.one, placed.two, q, bucket, n::BIGINT, us::BIGINT, (q * (total - 1) - below + 0.5) / n"
-    " FROM placed JOIN totals ON placed.one IS NOT DISTINCT FROM totals.one"
-    " AND placed.two IS NOT DISTINCT FROM totals.two, (SELECT unnest($3::DOUBLE[]) AS q)"
+    " totals AS (SELECT {key}, sum({kind}_n::DOUBLE) AS total FROM {t}" + _MINE + " GROUP BY {names})"
+    " SELECT {names}, q, bucket, n::BIGINT, us::BIGINT, (q * (total - 1) - below + 0.5) / n"
+    " FROM placed JOIN totals USING ({names}), (SELECT unnest($3::DOUBLE[]) AS q)"
     " WHERE q * (total - 1) >= below AND q * (total - 1) < below + n"
 )
 """Of each key and share: the bucket that the share falls into, and where in it. Sums are DOUBLE: HUGEINT is slow."""

@@ -7,7 +7,7 @@ milliseconds. What the lake does not hold is simply not in the answers.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -59,8 +59,8 @@ class History:
         if local:
             table = queries.by_edges(table, _edges(since, until, unit, zone))
         rows = self.store.rows(queries.SERIES.format(t=table), [cls, queue])
-        places = self._places(table, ("epoch(begins)", "0"), "run", [cls, queue], quantiles)
-        return [_point(row, places.get((row[0], 0), {}), quantiles) for row in rows]
+        places = self._places(table, {"begun": "epoch(begins)"}, "run", [cls, queue], quantiles)
+        return [_point(row, places.get((row[0],), {}), quantiles) for row in rows]
 
     def percentiles(
         self,
@@ -80,7 +80,7 @@ class History:
         if table is None:
             return [None] * len(quantiles)
         [(least, most)] = self.store.rows(queries.EXTREMES.format(t=table, kind=what), [cls, queue])
-        places = self._places(table, ("0", "0"), what, [cls, queue], quantiles).get((0, 0), {})
+        places = self._places(table, {"all_of_them": "0"}, what, [cls, queue], quantiles).get((0,), {})
         return [_quantile_ms(places, q, least, most) for q in quantiles]
 
     def classes(self, since: float, until: float, *, queue: str | None = None) -> list[ClassSums]:
@@ -91,9 +91,15 @@ class History:
         table = source(self.store, cut("metrics", since, until, days=True))
         if table is None:
             return []
-        places = self._places(table, ("class", "queue"), "run", [None, queue], (0.5, 0.95))
+        places = self._places(
+            table,
+            {"of_class": "coalesce(class, '')", "of_queue": "coalesce(queue, '')"},
+            "run",
+            [None, queue],
+            (0.5, 0.95),
+        )
         rows = self.store.rows(queries.CLASSES.format(t=table), [None, queue])
-        return [_class_sums(row, places.get((row[0], row[1]), {})) for row in rows]
+        return [_class_sums(row, places.get((row[0] or "", row[1] or ""), {})) for row in rows]
 
     def top_errors(
         self, since: float, until: float, *, cls: str | None = None, queue: str | None = None, limit: int = 20
@@ -123,13 +129,14 @@ class History:
         return [] if scan is None else self.store.rows(sql.format(t=scan), [jid])
 
     def _places(
-        self, table: str, key: tuple[str, str], kind: str, mine: Sequence[str | None], quantiles: Sequence[float]
+        self, table: str, key: Mapping[str, str], kind: str, mine: Sequence[str | None], quantiles: Sequence[float]
     ) -> Places:
-        """Where the quantiles lie, by two expressions of SQL."""
+        """Where the quantiles lie, by named expressions of SQL that are never null."""
         found: Places = {}
-        sql = queries.QUANTILES.format(t=table, one=key[0], two=key[1], kind=kind)
-        for one, two, q, bucket, n, us, share in self.store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
-            found.setdefault((one, two), {})[q] = (Bucket(bucket, n, us), share)
+        told = ", ".join(f"{sql} AS {name}" for name, sql in key.items())
+        sql = queries.QUANTILES.format(t=table, key=told, names=", ".join(key), kind=kind)
+        for *of, q, bucket, n, us, share in self.store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
+            found.setdefault(tuple(of), {})[q] = (Bucket(bucket, n, us), share)
         return found
 
 

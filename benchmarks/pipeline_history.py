@@ -9,6 +9,7 @@ rows of `metrics_day`, which DuckDB reads from the files' footers. The first tim
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ def questions(history: History, years: int, raw: int) -> Iterator[tuple[str, Que
     if raw:
         at = UNTIL - years * 365 * DAY * (1 - (raw // 3) / raw)
         yield "one job's life, its day known", partial(history.life, jid_of(raw // 3), at - 60, at + 60)
+        yield "one job's life", partial(history.life, jid_of(raw // 3))
 
 
 def _of_span(history: History, since: float, unit: Unit) -> Iterator[tuple[str, Question]]:
@@ -90,6 +92,7 @@ def main() -> None:
         _print("yardstick: rows of metrics_day", [_timed(yardstick) for _ in range(AGAIN)])
         for words, question in questions(History(folder), years, raw):
             _print(words, [_timed(question) for _ in range(AGAIN)])
+        print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import duckdb
 
+from amqpjobs.pipeline import jids
 from amqpjobs.pipeline.lake import Lake, Mark
 from amqpjobs.pipeline.tables import ROLLUPS, SCHEMAS, SUMS
 
@@ -118,6 +119,7 @@ def fill_raw(lake: Lake, days: int, classes: int, rows: int) -> None:
             TO '{part}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (date))"""
         )
         lake.append("raw_metrics", part, "job_metrics", Mark(0, high))
+    jids.index(lake)
 
 
 def _files(span: str, days: int) -> Iterator[tuple[datetime.date, float, float]]:

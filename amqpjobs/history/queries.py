@@ -43,6 +43,10 @@ FAILED_HOURS = (
     " ORDER BY sum(count) DESC, 3, 1, 2 LIMIT $1"
 )
 
+JID_HASH = "(md5_number_lower({0}) >> 24)::BIGINT"
+"""40 bits: a stranger's day may be read in vain, once in a lifetime."""
+DAYS_OF_JOB = "SELECT DISTINCT day FROM {t} WHERE hash = " + JID_HASH.format("$1::VARCHAR")
+
 _OF_JOB = " FROM {t} WHERE jid = $1 AND bad IS NULL"
 RUN_DETAILS = ("class", "queue", "run_ms", "wait_ms", "attempt", "worker", "error_class", "code_version")
 RUNS = (
@@ -54,6 +58,7 @@ ENTRIES = (
     'SELECT epoch("at"), type, class, queue, epoch(due), retry_count, error_class, error_message, how, worker' + _OF_JOB
 )
 EVENTS = 'SELECT epoch("at"), type, job' + _OF_JOB
+ENQUEUED = 'SELECT epoch("at"), class, queue' + _OF_JOB
 
 
 def piece(scan: str, unit: str, since: float, until: float, more: str) -> str:

@@ -19,6 +19,7 @@ from amqpjobs.history.lag import Lag
 from amqpjobs.history.pieces import HOUR, Piece, Unit, cut, source
 from amqpjobs.history.store import Row, Span, Store, span
 
+FOR_EVER = 4e9
 _DELAYED = {"raw_scheduled": "scheduled_jobs", "raw_retries": "retries", "raw_dead": "dead_jobs"}
 UTC = ZoneInfo("UTC")
 Places = dict[Any, dict[float, tuple[Bucket, float]]]
@@ -109,23 +110,36 @@ class History:
         rows = [] if table is None else self.store.rows(queries.TOP_ERRORS.format(t=table), [cls, queue, limit])
         return [ErrorGroup(*row) for row in rows]
 
-    def life(self, jid: str, since: float, until: float) -> list[LifeEvent]:
-        """What is on record of a job on the days of these times: runs, failures, death, events, in the order of time.
+    def life(self, jid: str, since: float = 0.0, until: float = FOR_EVER) -> list[LifeEvent]:
+        """What is on record of a job: enqueued, runs, failures, death, events, in the order of time.
 
-        The shorter the time, the quicker.
+        `since` and `until` need not be known: an index tells the days. What it lacks, a day at most, is searched.
         """
-        days = span(since, until)
-        runs = self._of_job("raw_metrics", days, queries.RUNS, jid)
-        found = [_event(status, "job_metrics", at, queries.RUN_DETAILS, rest) for at, status, *rest in runs]
+        scans = self._scans_of(jid, span(since, until))
+        found = [
+            _event(status, "job_metrics", at, queries.RUN_DETAILS, rest)
+            for at, status, *rest in self._of_job(scans["raw_metrics"], queries.RUNS, jid)
+        ]
         for table, stream in _DELAYED.items():
-            for at, kind, *rest in self._of_job(table, days, queries.ENTRIES, jid):
+            for at, kind, *rest in self._of_job(scans[table], queries.ENTRIES, jid):
                 found.append(_event(kind, stream, at, queries.ENTRY_DETAILS, rest))
-        for at, kind, body in self._of_job("raw_events", days, queries.EVENTS, jid):
+        for at, kind, body in self._of_job(scans["raw_events"], queries.EVENTS, jid):
             found.append(_event(kind, "job_events", at, ("entry",), [body]))
+        for at, cls, queue in self._of_job(scans["raw_enqueued"], queries.ENQUEUED, jid):
+            found.append(_event("enqueued", "enqueued", at, ("class", "queue"), [cls, queue]))
         return sorted(found, key=lambda event: event.at or 0.0)
 
-    def _of_job(self, table: str, days: Span, sql: str, jid: str) -> list[Row]:
-        scan = self.store.scan(table, days)
+    def _scans_of(self, jid: str, days: Span) -> dict[str, str | None]:
+        """Each raw table, as far as it may have something of a job."""
+        tables = ("raw_metrics", "raw_events", "raw_enqueued", *_DELAYED)
+        # Before the index is asked: what it is told meanwhile is then searched twice, and not missed.
+        marks = {table: self.store.mark("jids", table) for table in tables}
+        index = self.store.scan("jids", Span(days.low.replace(day=1), days.high))
+        rows = [] if index is None else self.store.rows(queries.DAYS_OF_JOB.format(t=index), [jid])
+        told = {day for (day,) in rows}
+        return {table: self.store.scan_days(table, told, days, marks[table]) for table in tables}
+
+    def _of_job(self, scan: str | None, sql: str, jid: str) -> list[Row]:
         return [] if scan is None else self.store.rows(sql.format(t=scan), [jid])
 
     def _places(

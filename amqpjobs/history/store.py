@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,10 +18,19 @@ FRESH_SECONDS = 5.0
 """How long a version of a table may be taken for the newest."""
 
 Row = tuple[Any, ...]
+Place = tuple[int, int]
+"""An epoch and an offset."""
 
 
 class HistoryMissing(Exception):
     """The packages that read the lake are not installed; the text says how to get them."""
+
+
+class _File(NamedTuple):
+    date: datetime.date
+    path: str
+    end: Place | None
+    """Of a raw table: the epoch and offset of the last row, where the file tells."""
 
 
 class _Table:
@@ -34,23 +43,43 @@ class _Table:
         self._table: DeltaTable = DeltaTable(str(path))
         self._looked = time.monotonic()
         self._version = -1
-        self._files: list[tuple[datetime.date, str]] = []
+        self._files: list[_File] = []
 
-    def files(self, low: datetime.date, high: datetime.date) -> list[str]:
-        if time.monotonic() - self._looked > FRESH_SECONDS:
-            self._looked = time.monotonic()
-            self._table.update_incremental()
+    def files(self) -> list[_File]:
+        """Those of the newest version, by date."""
+        self.refresh()
         if self._table.version() != self._version:
             self._version = self._table.version()
             self._files = self._listed()
-        return [path for date, path in self._files if low <= date <= high]
+        return self._files
 
-    def _listed(self) -> list[tuple[datetime.date, str]]:
+    def mark(self, source: str) -> Place | None:
+        """Up to which epoch and offset the table holds a raw one; None: nothing of it."""
+        self.refresh()
+        epoch = self._table.transaction_version(f"{source}:epoch")
+        return None if epoch is None else (epoch, self._table.transaction_version(f"{source}:{epoch}:next") or 0)
+
+    def refresh(self) -> None:
+        """See that the version is not older than FRESH_SECONDS."""
+        if time.monotonic() - self._looked > FRESH_SECONDS:
+            self._looked = time.monotonic()
+            self._table.update_incremental()
+
+    def _listed(self) -> list[_File]:
         actions = self._table.get_add_actions(flatten=True)
         if not actions.num_rows:
             return []
-        columns = (actions.column(name).to_pylist() for name in ("partition.date", "path"))
-        return sorted((date, str(self._path / path)) for date, path in zip(*columns, strict=True))
+        dates, paths = (actions.column(name).to_pylist() for name in ("partition.date", "path"))
+        told = actions.schema.names
+        epochs, offsets = (
+            actions.column(name).to_pylist() if name in told else [None] * len(paths)
+            for name in ("max.epoch", "max.offset")
+        )
+        ends = [None if None in place else place for place in zip(epochs, offsets, strict=True)]
+        return sorted(
+            (_File(date, str(self._path / path), end) for date, path, end in zip(dates, paths, ends, strict=True)),
+            key=lambda file: file[:2],
+        )
 
 
 class Store:
@@ -75,8 +104,24 @@ class Store:
 
     def scan(self, name: str, span: Span) -> str | None:
         """The table for SQL: of its files, those that may hold something of `span`; None where there is none."""
+        return self._scan([file.path for file in self._files(name) if span.low <= file.date <= span.high])
+
+    def scan_days(self, name: str, days: Container[datetime.date], span: Span, beyond: Place | None) -> str | None:
+        """As `scan`, of a raw table: files of these days only, and those that may hold rows at or beyond a place."""
+        wanted = []
+        for date, path, end in self._files(name):
+            unknown = beyond is None or end is None or end >= beyond
+            if span.low <= date <= span.high and (unknown or date in days):
+                wanted.append(path)
+        return self._scan(wanted)
+
+    def mark(self, name: str, source: str) -> Place | None:
+        """Up to which epoch and offset a table holds a raw one; None: nothing of it."""
         with self._lock:
-            files = self._files(name, span)
+            table = self._table(name)
+            return None if table is None else table.mark(source)
+
+    def _scan(self, files: Sequence[str]) -> str | None:
         listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
         return f"read_parquet([{listed}], hive_partitioning = false)" if files else None
 
@@ -96,12 +141,17 @@ class Store:
             found: list[Row] = cursor.execute(sql).fetchall()
         return found
 
-    def _files(self, name: str, span: Span) -> list[str]:
+    def _files(self, name: str) -> list[_File]:
+        with self._lock:
+            table = self._table(name)
+            return [] if table is None else table.files()
+
+    def _table(self, name: str) -> _Table | None:
         if name not in self._tables:
             if not (self._folder / name / "_delta_log").is_dir():
-                return []
+                return None
             self._tables[name] = _Table(self._folder / name)
-        return self._tables[name].files(*span)
+        return self._tables[name]
 
 
 class Span(NamedTuple):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import (
+    ColumnProperties,
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
@@ -39,8 +40,10 @@ CONFIGURATION = {
     "delta.checkpointInterval": "50",
 }
 _TOLD_OF_RAW = ("epoch", "offset")
-_TOLD = {name: (each.unit,) for name, each in SUMS.items()}
+_TOLD = {**{name: (each.unit,) for name, each in SUMS.items()}, "jids": ("hash",)}
 """The columns whose extremes each file tells: of sums, the time."""
+_PACKED = {"hash": ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")}
+"""Sorted hashes lie close together."""
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
@@ -126,20 +129,20 @@ class Lake:
         return rows
 
     def replace(self, name: str, date: datetime.date, rows: pa.Table) -> None:
-        """Make these rows, which have no `date`, all that a table of sums has of one; its marks stay as they are.
+        """Make these rows, which have no `date`, all that a table has of one; its marks stay as they are.
 
-        They are sorted by key, then time.
+        They are sorted: sums by key, then time, the index of jids by hash.
         """
-        each = SUMS[name]
+        order, size = _layout(name)
         dated = rows.append_column("date", pa.array([date] * rows.num_rows, pa.date32()))
-        ordered = dated.sort_by([(column, "ascending") for column in (*each.key, each.unit)])
+        ordered = dated.sort_by([(column, "ascending") for column in order])
         write_deltalake(
             self.table(name),
             ordered.select(SCHEMAS[name].names).cast(SCHEMAS[name]),
             mode="overwrite",
             predicate=f"date = '{date.isoformat()}'",
             commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
-            writer_properties=WriterProperties(max_row_group_size=each.rows, compression="ZSTD"),
+            writer_properties=WriterProperties(max_row_group_size=size, compression="ZSTD", column_properties=_PACKED),
         )
 
     def files(self, name: str, after: Mark | None) -> list[str]:
@@ -168,6 +171,12 @@ class Lake:
         """Spark's half-written files are in no commit, and Delta's own vacuum does not see them."""
         for unfinished in self.folder.glob("*/part-*/_temporary"):
             shutil.rmtree(unfinished.parent, ignore_errors=True)
+
+
+def _layout(name: str) -> tuple[Sequence[str], int]:
+    """The columns that a tidied file is sorted by, and the rows of its groups."""
+    each = SUMS.get(name)
+    return (("hash",), 65_536) if each is None else ((*each.key, each.unit), each.rows)
 
 
 def _transactions(source: str, mark: Mark) -> list[Transaction]:

@@ -128,6 +128,16 @@ WORKER_HOURS = pa.schema(
 )
 
 
+JIDS = pa.schema(
+    [
+        pa.field("hash", pa.int64(), nullable=False),
+        pa.field("day", pa.date32(), nullable=False),
+        pa.field("date", pa.date32(), nullable=False),
+    ]
+)
+"""On which days raw tables have something of a jid, by its hash. A file spans a month."""
+
+
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A table with a row for each entry of a stream. `keep`: whether it stays in the lake, or is only summed up."""
@@ -184,6 +194,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "errors_hour": _errors("hour", _ERROR),
     "errors_month": _errors("month", _ERROR, pa.field("last", INSTANT)),
     "heartbeats_hour": WORKER_HOURS,
+    "jids": JIDS,
 }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import logging
 import shutil
+import time
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from amqpjobs.pipeline import jids
 from amqpjobs.pipeline.lake import Lake
 from amqpjobs.pipeline.rollup import ADDED
 from amqpjobs.pipeline.tables import RAW, SCHEMAS
@@ -20,6 +22,8 @@ KEEP_FILES_HOURS = 24
 """Files that no version of a table has any more are kept so long: somebody may be reading them."""
 FEW = 4
 """Files of a day that are let be."""
+INDEX_SECONDS = 86_000.0
+"""How often the index of jids is brought up: who reads looks through what it lacks."""
 
 
 class Upkeep:
@@ -35,12 +39,16 @@ class Upkeep:
         day = today or datetime.datetime.now(datetime.UTC).date()
         for name, age in self._ages.items():
             self._forget(name, day - datetime.timedelta(seconds=age_seconds(age)))
+        raw = day - datetime.timedelta(seconds=age_seconds(self._ages["raw_metrics"]))
+        self._forget("jids", raw.replace(day=1))  # a month is of use while one of its days is there
         for name in ADDED:
             for date in self._crowded(name):
                 self._add_up(name, date)
+        if jids.age(self._lake, time.time()) > INDEX_SECONDS:
+            jids.index(self._lake)
         for name in SCHEMAS:
             table = self._lake.table(name)
-            if name not in ADDED and self._crowded(name):
+            if name not in ADDED and name != "jids" and self._crowded(name):
                 table.optimize.compact()
             table.vacuum(KEEP_FILES_HOURS, dry_run=False, enforce_retention_duration=False)
             table.create_checkpoint()

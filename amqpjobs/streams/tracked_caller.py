@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import secrets
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import names
+from amqpjobs.model import command_names, names
 from amqpjobs.model.tracked_commands import Act, Command
 from amqpjobs.model.tracked_verdicts import Answer, read_verdict
 from amqpjobs.model.tracked_wire import write_command
@@ -31,13 +33,17 @@ class TrackedCaller:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._run = secrets.token_urlsafe(6)
+        self._numbers = itertools.count()
 
-    async def ask(self, act: Act, uuid: str) -> Answer:
+    async def ask(self, act: Act) -> Answer:
         """Give a command until its verdict is there, however long that takes: no scheduler may be there to answer.
 
         Raises what the broker refuses for good: TooLarge, Refused.
         """
-        body = write_command(Command(uuid, self._clock.wall(), act))
+        now = self._clock.wall()
+        uuid = command_names.dated(now, self._run, next(self._numbers))
+        body = write_command(Command(uuid, now, act))
         message = Outgoing(body, "", names.EVENTS, Properties(reply_to=REPLY_TO, correlation_id=uuid))
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[uuid] = answer

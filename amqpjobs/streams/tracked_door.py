@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import names
+from amqpjobs.model import command_names, names
 from amqpjobs.model.tracked import Judged, Policy, Tracked
 from amqpjobs.model.tracked_commands import Act, Command
 from amqpjobs.model.tracked_wire import write_command
@@ -75,7 +75,7 @@ class TrackedDoor:
 
     def new_uuid(self) -> str:
         """A name for a command, that sorts by when it was made: verdicts are kept in that order on disk."""
-        return f"{int(self.clock.wall() * 1000):011x}-{self._run}-{next(self._numbers):x}"
+        return command_names.dated(self.clock.wall(), self._run, next(self._numbers))
 
     async def ask(self, act: Act, *, by: str = "", uuid: str | None = None, patience: float = PATIENCE) -> Judged:
         """Give a command and wait for the fold's verdict.

@@ -10,7 +10,7 @@ from typing import Any
 from amqpjobs.model.lifecycle import WAITING, State
 from amqpjobs.model.tracked import Tracked
 from amqpjobs.streams.tracked_known import KnownTables
-from amqpjobs.streams.tracked_rows import CODES, SELECT, job_of, row_of
+from amqpjobs.streams.tracked_rows import CODES, SELECT, changing_of, fixed_of, is_inline, job_of
 
 MOST_LINES = 1000
 """Lines of a job's log that are kept: the first ones."""
@@ -24,9 +24,9 @@ _LIVE = ",".join(str(CODES[state]) for state in sorted(WAITING | {State.RUNNING}
 
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS jobs (
-  id INTEGER PRIMARY KEY, queue TEXT NOT NULL, type TEXT NOT NULL, key TEXT NOT NULL, state INTEGER NOT NULL,
-  priority INTEGER NOT NULL, place INTEGER NOT NULL, wake REAL, worker TEXT NOT NULL, offer INTEGER,
-  rest TEXT NOT NULL
+  id INTEGER PRIMARY KEY, queue TEXT NOT NULL, type TEXT NOT NULL, key TEXT NOT NULL, priority INTEGER NOT NULL,
+  state INTEGER NOT NULL, place INTEGER NOT NULL, wake REAL, worker TEXT NOT NULL, offer INTEGER, rest TEXT NOT NULL,
+  data BLOB, output BLOB
 );
 CREATE INDEX IF NOT EXISTS jobs_queued ON jobs (queue, priority, place) WHERE state={_QUEUED};
 CREATE INDEX IF NOT EXISTS jobs_queued_type ON jobs (type, priority, place) WHERE state={_QUEUED} AND type<>'';
@@ -70,13 +70,15 @@ class JobTables(KnownTables):
     def get(self, id_: int) -> Tracked | None:
         """A job by its number. No row is sought for a greater one than all: the fold asks whether a new one is free."""
         if self._greatest is None:
-            self._greatest = self.db.execute("SELECT max(id) FROM jobs").fetchone()[0] or -1
+            self._greatest = self.db.execute("SELECT ifnull(max(id), -1) FROM jobs").fetchone()[0]
         return None if id_ > self._greatest else self._jobs.get(id_) or self._one("WHERE jobs.id=?", id_)
 
     def add(self, job: Tracked) -> None:
         """A new job."""
-        self.db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (job.id, *row_of(job)))
-        self.db.execute("INSERT INTO payloads VALUES (?, ?, ?)", (job.id, job.data, job.output))
+        row = (*fixed_of(job), *changing_of(job))
+        self.db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        if not is_inline(job):
+            self._keep_payload(job)
         if job.tags:
             self.db.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", [(tag, job.id) for tag in job.tags])
         if job.type not in self._types:
@@ -91,14 +93,19 @@ class JobTables(KnownTables):
         old = self.get(job.id)
         assert old is not None, "what is changed is there"
         self.db.execute(
-            "UPDATE jobs SET queue=?, type=?, key=?, state=?, priority=?, place=?, wake=?, worker=?, offer=?, rest=?"
-            " WHERE id=?",
-            (*row_of(job), job.id),
+            "UPDATE jobs SET state=?, place=?, wake=?, worker=?, offer=?, rest=?, data=?, output=? WHERE id=?",
+            (*changing_of(job), job.id),
         )
-        if (old.data, old.output) != (job.data, job.output):
-            self.db.execute("UPDATE payloads SET data=?, output=? WHERE id=?", (job.data, job.output, job.id))
+        if is_inline(job):
+            if not is_inline(old):
+                self.db.execute("DELETE FROM payloads WHERE id=?", (job.id,))
+        elif (old.data, old.output) != (job.data, job.output):
+            self._keep_payload(job)
         self._cache(job)
         self._changed.add(job.id)
+
+    def _keep_payload(self, job: Tracked) -> None:
+        self.db.execute("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?)", (job.id, job.data, job.output))
 
     def remove(self, job: Tracked) -> None:
         """Forget a job and all of it."""

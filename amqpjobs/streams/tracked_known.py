@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from amqpjobs.model import command_names
 from amqpjobs.model.pending import Claim
 from amqpjobs.model.tracked import Policy, Stand, Verdict, Word
 from amqpjobs.streams.tracked_rows import policy_from, sparse
@@ -44,6 +45,7 @@ class KnownTables:
         self._seqs: dict[str, int] = {}
         self._new_seqs: dict[str, int] = {}
         self._verdicts: dict[str, tuple[Verdict, float]] = {}
+        self._newest: str | None = None
         self._queues: dict[str, Policy | None] = {}
 
     def flush(self) -> None:
@@ -52,6 +54,8 @@ class KnownTables:
         self.db.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)", rows)
         seqs = [(source, self._seqs[source], offset) for source, offset in self._new_seqs.items()]
         self.db.executemany("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", seqs)
+        if self._newest is not None:
+            self.keep_meta("newest", self._newest)
         self._verdicts.clear()
         self._new_seqs.clear()
         if len(self._seqs) > SOURCES:
@@ -92,15 +96,24 @@ class KnownTables:
         self._new_seqs[source] = offset
 
     def verdict(self, uuid: str) -> Verdict | None:
-        """What was said of a command."""
+        """What was said of a command. No row is sought for one that was named after all that were judged."""
         if uuid in self._verdicts:
             return self._verdicts[uuid][0]
+        if command_names.is_dated(uuid) and uuid > self._newest_judged():
+            return None
         row = self.db.execute("SELECT word, job FROM verdicts WHERE uuid=?", (uuid,)).fetchone()
         return None if row is None else Verdict(WORDS[row[0]], row[1])
 
     def keep_verdict(self, uuid: str, verdict: Verdict, at: float) -> None:
         """Remember it."""
         self._verdicts[uuid] = verdict, at
+        if command_names.is_dated(uuid) and uuid > self._newest_judged():
+            self._newest = uuid
+
+    def _newest_judged(self) -> str:
+        if self._newest is None:
+            self._newest = self.meta("newest") or ""
+        return self._newest
 
     def forget_verdicts(self, before: float) -> None:
         """Drop those of commands whose `at` is earlier. It reads them all: the caller asks rarely."""

@@ -13,8 +13,13 @@ from amqpjobs.model.tracked import DEFAULT_POLICY, Flags, Policy, RunAt, Tracked
 STATES = list(State)
 CODES = {state: code for code, state in enumerate(STATES)}
 
-SELECT = """SELECT jobs.id, queue, type, key, state, priority, place, worker, rest, data, output
- FROM jobs JOIN payloads ON payloads.id=jobs.id """
+INLINE = 1024
+"""Bytes of data and output together that stand in a job's own row: what is longer would be written again with each
+change of its state."""
+
+SELECT = """SELECT jobs.id, queue, type, key, state, priority, place, worker, rest,
+ coalesce(jobs.data, payloads.data), coalesce(jobs.output, payloads.output)
+ FROM jobs LEFT JOIN payloads ON payloads.id=jobs.id """
 _REST = (
     "created_at", "updated_at", "due", "started_at", "ended_at", "beat_at", "token", "attempt", "retried", "stalled",
     "error", "progress", "jid", "amqp", "offered",
@@ -22,15 +27,23 @@ _REST = (
 _get_rest = attrgetter(*_REST)
 
 
-def row_of(job: Tracked) -> tuple[Any, ...]:
-    """All columns of the table but the number, in their order."""
+def is_inline(job: Tracked) -> bool:
+    """Whether its data and output stand in its own row."""
+    return len(job.data) + len(job.output) <= INLINE
+
+
+def fixed_of(job: Tracked) -> tuple[Any, ...]:
+    """The columns that a job keeps for life, in their order."""
+    return job.id, job.queue, job.type, job.key, job.priority
+
+
+def changing_of(job: Tracked) -> tuple[Any, ...]:
+    """The other columns, in their order."""
     flags = None if job.flags is None else list(job.flags)
     rest = [*_get_rest(job), sparse(job.policy), list(job.tags), job.outcome, flags]
-    return (
-        job.queue, job.type, job.key, CODES[job.state], job.priority, job.place, job.wake, job.worker,
-        1 if job.to_offer else None,
-        orjson.dumps(rest).decode(),
-    )  # fmt: skip
+    payload = (job.data, job.output) if is_inline(job) else (None, None)
+    offer = 1 if job.to_offer else None
+    return (CODES[job.state], job.place, job.wake, job.worker, offer, orjson.dumps(rest).decode(), *payload)
 
 
 def job_of(row: tuple[Any, ...]) -> Tracked:

@@ -11,7 +11,7 @@ from amqpjobs.model.tracked import Tracked
 from amqpjobs.streams.tracked_jobs import JobTables
 from amqpjobs.streams.tracked_rows import CODES, STATES
 
-LAYOUT = 3
+LAYOUT = 4
 """Of these tables: a file of another one is rebuilt."""
 
 _QUEUED = CODES[State.QUEUED]

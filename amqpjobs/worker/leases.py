@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -238,7 +237,7 @@ class Leases(Service):
         )  # fmt: skip
 
     async def _until_answered(self, act: Act) -> Answer:
-        asking = asyncio.create_task(self._caller.ask(act, secrets.token_hex(16)))
+        asking = asyncio.create_task(self._caller.ask(act))
         try:
             done, _ = await asyncio.wait([asking], timeout=PATIENCE)
             if not done and not self._unanswered:

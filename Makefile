@@ -9,7 +9,8 @@ help:
 	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
 	@echo "make chaos    a long run that kills parts at random, then counts; then 20 clients race at three HTTP servers,"
 	@echo "              without faults and with (SECONDS=600 RATE=100 SEED=1 JOBS=5000 KILLS=20)"
-	@echo "make chaos-pipeline   the pipeline killed at random, then counted (ROWS=200000 KILLS=10 SEED=1)"
+	@echo "make chaos-pipeline   the pipeline killed at random, then counted (ROWS=200000 KILLS=10 SEED=1 CLUSTER=1);"
+	@echo "              MINUTES=60 instead: its lag and memory under RATE=500 jobs a second"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
 	@echo "make screenshots    every page of the dashboard, light and dark, desktop and phone, as pictures (FOLDER=screenshots)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
@@ -45,7 +46,11 @@ chaos:
 
 chaos-pipeline:
 	@scripts/setup test
-	@$(PYTHON_IN_VENV) -m tests.pipeline.chaos --rows $${ROWS:-200000} --kills $${KILLS:-10} --seed $${SEED:-1}
+	@if [ -n "$$MINUTES" ]; then \
+	  exec $(PYTHON_IN_VENV) -m tests.pipeline.steady --minutes $$MINUTES --rate $${RATE:-500}; \
+	fi; \
+	exec $(PYTHON_IN_VENV) -m tests.pipeline.chaos --rows $${ROWS:-200000} --kills $${KILLS:-10} --seed $${SEED:-1} \
+	  $${CLUSTER:+--cluster} $${URL:+--url $$URL --management $$MANAGEMENT}
 
 bench:
 	@if [ -z "$$BENCH_URL" ]; then AMQPJOBS_TEST_URL= scripts/setup test; else scripts/setup; fi

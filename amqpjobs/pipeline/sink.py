@@ -102,10 +102,13 @@ class JobWriter(DataSourceArrowWriter):
         try:
             return self._checked({name: value for name, value in row.items() if value is not None})
         except (TypeError, ValueError) as error:
-            raise type(error)(f"amqpjobs: {error}; the row is {row!r:.200}") from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"amqpjobs: {error}; the row is {row!r:.200}") from None
 
     def _checked(self, told: dict[str, Any]) -> Job:
         name, args, kwargs = told.pop("class", self._class), told.pop("args", []), told.pop("kwargs", {})
+        if not isinstance(args, list | dict) or not isinstance(kwargs, dict):
+            raise TypeError("args is an array or a struct, kwargs a struct or a map")
         if args and kwargs:
             raise ValueError("a job has args or kwargs, not both")
         due = moment(told.pop("at")) if "at" in told else None

@@ -108,6 +108,8 @@ def test_what_makes_no_job_is_refused_with_words(declared: Settings) -> None:
     rows: list[tuple[Row, str]] = [
         ({"class": "A", "args": [datetime.date(2026, 1, 1)]}, "argument 0 is a date, which JSON cannot carry"),
         ({"class": "A", "args": [1], "kwargs": {"n": 1}}, "args or kwargs, not both; the row is"),
+        ({"class": "A", "args": "one"}, "args is an array or a struct"),
+        ({"class": "A", "kwargs": [1]}, "kwargs a struct or a map"),
         ({"class": "A", "queue": "no queue"}, "'no queue' cannot be a queue's name"),
         ({"class": "A", "priority": 11}, "priority is a whole number from 0 to 10"),
     ]

@@ -26,6 +26,7 @@ from amqpjobs.pipeline.upkeep import Upkeep
 from amqpjobs.settings import Settings
 from tests.patience import PATIENCE
 from tests.pipeline import streams
+from tests.pipeline.cluster import words
 from tests.pipeline.conftest import Pipe
 from tests.pipeline.streams import append, metric, mixed
 from tests.pipeline.test_spark_ingest import expected, query
@@ -52,7 +53,7 @@ def test_killed_python_workers_change_nothing(pipe: Pipe, declared: Settings, la
         rng = random.Random(5)
         while not done.wait(rng.uniform(0.3, 1.0)) and len(killed) < 3:
             workers = [
-                each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in " ".join(_words(each))
+                each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in " ".join(words(each))
             ]
             # The daemon is the parent of the workers: either may go.
             if workers:
@@ -69,13 +70,6 @@ def test_killed_python_workers_change_nothing(pipe: Pipe, declared: Settings, la
         killer.join()
     assert killed
     check(lake, metrics)
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 CUTS = [("raw_metrics", "before"), ("raw_metrics", "after"), ("metrics_minute", "after"), ("metrics_hour", "before")]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 860, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
+NAMED = 6
+"""Dots of a scatter chart that have their names beside them."""
 
 
 class Line(NamedTuple):
@@ -70,7 +72,7 @@ def lines(labels: Sequence[str], series: Sequence[Line], title: str, unit: str) 
 
 
 def scatter(dots: Sequence[Dot], title: str, x_name: str, y_name: str) -> str:
-    """Dots over two logarithmic axes; the farthest from the middle are named."""
+    """Dots over two logarithmic axes; some of the greatest are named, where there is room."""
     known = [dot for dot in dots if dot.x > 0 and dot.y > 0]
     (x_low, x_high), (y_low, y_high) = _decades([dot.x for dot in known]), _decades([dot.y for dot in known])
     drawn = _axis([10.0**power for power in range(y_low, y_high + 1)], lambda value: _log_down(value, y_low, y_high))
@@ -78,12 +80,13 @@ def scatter(dots: Sequence[Dot], title: str, x_name: str, y_name: str) -> str:
         x = _log_right(10.0**power, x_low, x_high)
         drawn.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         drawn.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 14}" class="middle">{_short(10.0**power)}</text>')
-    named = {dot.name for dot in sorted(known, key=lambda dot: dot.x + dot.y, reverse=True)[:6]}
-    for dot in known:
+    named: list[tuple[float, float]] = []
+    for dot in sorted(known, key=lambda dot: dot.x + dot.y, reverse=True):
         x, y = _log_right(dot.x, x_low, x_high), _log_down(dot.y, y_low, y_high)
         told = escape(f"{dot.name}: {x_name} {_short(dot.x)}, {y_name} {_short(dot.y)}")
         drawn.append(f'<circle class="c1" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{told}</title></circle>')
-        if dot.name in named:
+        if len(named) < NAMED and not any(abs(x - ox) < 110 and abs(y - oy) < 14 for ox, oy in named):
+            named.append((x, y))
             side = ' class="end"' if x > WIDTH * 0.75 else ""
             drawn.append(f'<text x="{x + (-7 if side else 7):.1f}" y="{y - 5:.1f}"{side}>{escape(dot.name)}</text>')
     drawn.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" class="end">{escape(x_name)} →</text>')

@@ -70,6 +70,7 @@ def page(history: History, month: str, zone: ZoneInfo, full: float) -> str:
         "figures": _figures(history, since, until, days),
         "charts": _charts(history, month, zone, days, classes),
         "slowest": sorted(classes, key=lambda each: -(each.p95_ms or 0))[:LISTED],
+        "waits": any(each.wait_mean_ms and each.run_mean_ms for each in classes),
         "changes": analysis.changes(history, since, until),
         "errors": history.top_errors(since, until, limit=LISTED),
         "together": analysis.together(history, since, until)[:LISTED],

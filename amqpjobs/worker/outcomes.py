@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
-from amqpjobs.service import Service
+from amqpjobs.service import Service, first_to_end
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError, TooLarge
 from amqpjobs.streams.link import Link
@@ -52,6 +52,7 @@ class Recorder:
         """Called on the loop when there is room again."""
         self._empty = asyncio.Event()
         self._empty.set()
+        self._looking = False
         self._lanes = {stream: _Lane(stream, link, self._confirmed, self._more_to_come, clock) for stream in STREAMS}
 
     @property
@@ -95,6 +96,9 @@ class Recorder:
             self._confirmed([delivery])
         for stream, entry in records:
             self._lanes[stream].put(entry, delivery)
+        if not self._looking and not self._more_to_come():
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
 
     async def drained(self, timeout: float) -> bool:
         """Wait until nothing waits, at most `timeout` seconds; whether that came true."""
@@ -117,6 +121,13 @@ class Recorder:
             self._empty.set()
         if full and self.room:
             self.on_room()
+
+    def _look(self) -> None:
+        """Where no job was begun in the place of the last one, the broker delivers no more until it hears of these."""
+        self._looking = False
+        if not self._more_to_come():
+            for lane in self._lanes.values():
+                lane.hurry()
 
     def _more_to_come(self) -> bool:
         """Whether jobs are in hand whose records will soon be there."""
@@ -144,6 +155,7 @@ class _Lane(Service):
         self._entries: list[bytes] = []
         self._deliveries: list[Delivery] = []
         self._filled = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._since: float | None = None
         self._error: str | None = None
 
@@ -164,13 +176,18 @@ class _Lane(Service):
         self._entries.append(entry)
         self._deliveries.append(delivery)
 
+    def hurry(self) -> None:
+        """Gather no longer."""
+        self._hurry.set()
+
     async def run(self) -> None:
         """Write batch after batch."""
         began = -GATHER
         while True:
             await self._filled.wait()
             if (early := began + GATHER - self._clock.steady()) > 0 and self._more_to_come():
-                await self._clock.sleep(early)
+                self._hurry.clear()
+                await first_to_end(self._clock.sleep(early), self._hurry.wait())
             began = self._since = self._clock.steady()
             count = len(self._entries)
             await self._write(self._entries.copy())

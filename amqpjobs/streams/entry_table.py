@@ -243,8 +243,9 @@ class EntryTable:
         self._tally[entry.summary.cls, entry.summary.queue] -= 1
 
     def _delete(self, where: str, *fields: Any) -> None:
-        gone = self.db.execute(f"DELETE FROM entries WHERE {where} RETURNING cls, queue, length(raw)", fields)  # noqa: S608
-        rows = gone.fetchall()
+        """Two statements: one that deletes and tells what it deleted takes half as long again."""
+        rows = self.db.execute(f"SELECT cls, queue, length(raw) FROM entries WHERE {where}", fields).fetchall()  # noqa: S608
+        self.db.execute(f"DELETE FROM entries WHERE {where}", fields)  # noqa: S608
         self._tally.subtract((cls, queue) for cls, queue, _ in rows)
         self._live -= sum(size + OVERHEAD for *_, size in rows)
 

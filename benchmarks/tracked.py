@@ -63,7 +63,7 @@ async def _bare(place: Site, jobs: int, tasks: int) -> None:
     def read(message: Incoming) -> None:
         found = json.loads(message.body)
         for entry in found if isinstance(found, list) else [found]:
-            waiting[entry["uuid"]].set_result(None)
+            waiting.pop(entry["uuid"]).set_result(None)
         reader.ack(message.tag)
 
     reader = await place.connection.read(names.HEARTBEATS, read, start="next")
@@ -71,10 +71,10 @@ async def _bare(place: Site, jobs: int, tasks: int) -> None:
     async def work(first: int) -> None:
         for number in range(first, 3 * jobs, tasks):
             uuid = f"{number:032x}"
-            waiting[uuid] = asyncio.get_running_loop().create_future()
+            back = waiting[uuid] = asyncio.get_running_loop().create_future()
             act = Dispatch("q", DATA, settings={"timeout": 3600.0})
             await appender.append([write_command(Command(uuid, time.time(), act))])
-            await waiting.pop(uuid)
+            await back
 
     cpu, started = time.process_time(), time.perf_counter()
     await asyncio.gather(*(work(first) for first in range(tasks)))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from amqpjobs.clock import Clock, SystemClock
 from amqpjobs.jobs import Registry, registry
@@ -15,18 +16,20 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.limits import largest_entry
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.tracked_caller import TrackedCaller
 from amqpjobs.worker import recurring
 from amqpjobs.worker.executor import Executor
 from amqpjobs.worker.fetch import Fetcher, QueueShare
 from amqpjobs.worker.heartbeat import Heartbeat, Identity
-from amqpjobs.worker.leases import Leases
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.orders import Orders
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.processor import Processor
 from amqpjobs.worker.report import Reporter
+from amqpjobs.worker.tracking import Tracking
 from amqpjobs.worker.window import MOST
+
+if TYPE_CHECKING:
+    from amqpjobs.worker.leases import Leases
 
 log = logging.getLogger("amqpjobs.worker")
 
@@ -86,13 +89,20 @@ class Launcher:
         reporter = Reporter(
             self.identity.name, settings.code_version, fit=lambda: largest_entry(self._records_link.largest_message)
         )
-        self._leases = Leases(
-            TrackedCaller(self._records_link, clock=clock), jobs, ledger, self._recorder, reporter,
-            clock=clock, worker=self.identity.name,
-        )  # fmt: skip
+
+        def leases() -> Leases:
+            from amqpjobs.streams.tracked_caller import TrackedCaller  # noqa: PLC0415 - see Tracking
+            from amqpjobs.worker.leases import Leases  # noqa: PLC0415
+
+            return Leases(
+                TrackedCaller(self._records_link, clock=clock), ledger, self._recorder, reporter,
+                clock=clock, worker=self.identity.name,
+            )  # fmt: skip
+
+        self._tracking = Tracking(jobs.leased, leases)
         self._processor = Processor(
             self._fetcher, self._executor, self._recorder, ledger, reporter,
-            leases=self._leases, concurrency=plan.concurrency, clock=clock,
+            tracking=self._tracking, concurrency=plan.concurrency, clock=clock,
         )  # fmt: skip
         self._heartbeat = Heartbeat(
             self._records_link,
@@ -136,7 +146,7 @@ class Launcher:
         await self._jobs_link.start()
         await self._records_link.start()
         await self._recorder.start()
-        await self._leases.start()
+        await self._tracking.start()
         await asyncio.gather(self._orders.start(), self._fetcher.start())  # nothing is begun before both are through
         await recurring.declare(self._records_link, self._jobs, self._orders.known, self._clock)
         if self._told:  # by an order that came while this process started
@@ -175,7 +185,7 @@ class Launcher:
 
     async def failure(self) -> BaseException:
         """Wait until a part that must not end ended by an error; that error. The worker must not go on as if well."""
-        services = [*self._fetcher.services, *self._recorder.services, self._leases, self._heartbeat, self._watch]
+        services = [*self._fetcher.services, *self._recorder.services, self._tracking, self._heartbeat, self._watch]
         services.append(self._orders.service)
         pending = {asyncio.ensure_future(service.wait_failed()) for service in services}
         try:
@@ -221,8 +231,8 @@ class Launcher:
             self._quieting = asyncio.create_task(self.quiet())
 
     async def _close(self) -> None:
-        await self._leases.finish(RECORD_GRACE)
-        await self._leases.stop()
+        await self._tracking.finish(RECORD_GRACE)
+        await self._tracking.stop()
         if not await self._recorder.drained(RECORD_GRACE):
             log.error("%d finished jobs could not be recorded; they run again", self._recorder.waiting)
         await self._orders.stop()

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from amqpjobs.clock import Clock
-from amqpjobs.jobs import Registry
 from amqpjobs.model import backoff, text
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.messages import Job
@@ -65,7 +64,6 @@ class Leases(Service):
     def __init__(
         self,
         caller: TrackedCaller,
-        jobs: Registry,
         ledger: Ledger,
         recorder: Recorder,
         reporter: Reporter,
@@ -78,8 +76,6 @@ class Leases(Service):
         """Called on the loop when a run may begin."""
         self.on_dropped: Callable[[Run], None] = lambda run: None
         """Called on the loop when it may not: its message is dealt with."""
-        self.classes = jobs.leased
-        """Jobs of these are tracked, whatever their producers wanted."""
         self._caller = caller
         self._ledger = ledger
         self._recorder = recorder

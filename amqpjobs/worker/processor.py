@@ -14,12 +14,12 @@ from amqpjobs.model.messages import Job, Unreadable
 from amqpjobs.worker.context import JobContext
 from amqpjobs.worker.executor import Executor
 from amqpjobs.worker.fetch import Fetcher
-from amqpjobs.worker.leases import Leases
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.outcomes import Recorder
 from amqpjobs.worker.report import Reporter
 from amqpjobs.worker.run import Ended, Run
 from amqpjobs.worker.subscription import Delivery
+from amqpjobs.worker.tracking import Tracking
 
 log = logging.getLogger("amqpjobs.worker")
 
@@ -38,7 +38,7 @@ class Processor:
         ledger: Ledger,
         reporter: Reporter,
         *,
-        leases: Leases,
+        tracking: Tracking,
         concurrency: int,
         clock: Clock,
     ) -> None:
@@ -47,7 +47,7 @@ class Processor:
         self._recorder = recorder
         self._ledger = ledger
         self._reporter = reporter
-        self._leases = leases
+        self._tracking = tracking
         self._concurrency = concurrency
         self._clock = clock
         self._open = False
@@ -60,7 +60,7 @@ class Processor:
         self._cancelled: Mapping[str, float] = {}
         fetcher.on_job = recorder.on_room = self.pump
         executor.on_ended = self._ended
-        leases.on_granted, leases.on_dropped = executor.start, self._dropped
+        tracking.on_granted, tracking.on_dropped = executor.start, self._dropped
 
     @property
     def runs(self) -> list[Run]:
@@ -178,13 +178,13 @@ class Processor:
                 self._executor.start(run)
 
     def _is_tracked(self, job: Job) -> bool:
-        return job.track or job.key is not None or job.cls in self._leases.classes
+        return job.track or job.key is not None or job.cls in self._tracking.classes
 
     def _ask(self, run: Run) -> None:
         """A tracked job that was cancelled is granted all the same: only its holder can end its life."""
         if run.job.jid in self._cancelled:
             run.cancel()
-        self._leases.ask(run)
+        self._tracking.ask(run)
 
     def _dropped(self, run: Run) -> None:
         """It is not for us to run."""
@@ -209,7 +209,7 @@ class Processor:
 
     def _record(self, run: Run, ended: Ended, now: float) -> None:
         if run.lease is not None:
-            self._leases.ended(run, run.lease, ended)
+            self._tracking.ended(run, run.lease, ended)
             return
         if ended.failure is None and ended.snooze is None and not run.cancelled:
             records = self._reporter.succeeded(run)

@@ -275,7 +275,7 @@ async def test_api_01_the_late_word_of_a_former_holder_is_refused_and_its_worker
     async def nothing(*_: Any) -> None:
         silent.set()
 
-    monkeypatch.setattr(worker._leases, "_beat", nothing)
+    monkeypatch.setattr(worker._tracking.leases, "_beat", nothing)
     await publish("held", "A", jid="l")
     first = await life(door, "l", State.RUNNING)
     await worker.quiet()

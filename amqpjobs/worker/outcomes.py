@@ -26,11 +26,13 @@ log = logging.getLogger("amqpjobs.worker")
 
 PATIENCE = 2.0
 """Seconds without a confirm after which a lane is said to be in trouble."""
-GATHER = 0.01
+GATHER = 0.025
 """Seconds between the beginnings of two writes of a stream while more jobs run: what ends meanwhile shares the second.
 
 What a message costs the broker does not depend much on how many records are in it. Nobody waits for a record but the
 broker, which delivers more only when jobs are acknowledged: where nothing else runs there is nothing to wait for.
+Against 10 ms this makes a tenth more no-op jobs a second; twice as long makes no more. A worker that is killed leaves
+the jobs of so many milliseconds to be run again.
 """
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 5.0

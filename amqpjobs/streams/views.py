@@ -89,7 +89,7 @@ class DelayedView:
         if not messages:
             return
         if not self._db.in_transaction:
-            self._db.execute("BEGIN")
+            self._begin()
         try:
             for message in messages:
                 self._set.fold(message.offset, message.body, message.headers)
@@ -99,10 +99,12 @@ class DelayedView:
             self.store.keep_meta("digest", messages[-1].digest)
             trail = continued(self._trail, [step(each.offset, each.body) for each in messages[-LENGTH:]])
             self._keep_trail(trail)
+            self._uncommitted = True
             if time.monotonic() - self._committed >= COMMIT_EVERY:
                 self._commit()
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite ends it itself when the disk is full
+                self._db.execute("ROLLBACK")
             self.store.rolled_back()
             self.span.rolled_back()
             self._trail = self._kept_trail()
@@ -184,7 +186,7 @@ class DelayedView:
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
-        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
+        with contextlib.suppress(sqlite3.Error):  # it is closed, or its last folds are gone: they are read again
             self._commit()
         self._db.close()
 
@@ -260,6 +262,7 @@ class DelayedView:
     # The file.
 
     def _open(self) -> None:
+        self._uncommitted = False
         try:
             self._connect()
             if self._version() in (None, VERSION):
@@ -296,9 +299,18 @@ class DelayedView:
 
         self._trail = self._kept_trail()
 
+    def _begin(self) -> None:
+        """Raises sqlite3.OperationalError when what was folded is gone: SQLite ends a transaction itself when any
+        statement in it meets a full or broken disk. The reader is past those messages; only one that begins anew, from
+        this view's position, folds them after all."""
+        if self._uncommitted:
+            raise sqlite3.OperationalError(f"the last folds of {self.stream} were undone by the disk: start anew")
+        self._db.execute("BEGIN")
+
     def _commit(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("COMMIT")
+        if self._uncommitted:
+            self._db.execute("COMMIT")  # raises where the transaction is gone
+            self._uncommitted = False
         self._committed = time.monotonic()
 
     def _kept_trail(self) -> tuple[Step, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -148,6 +149,40 @@ def test_a_fold_that_fails_leaves_nothing_behind(folder: Path, monkeypatch: pyte
             view.fold([Message(2, log[2])])
     check(view, plain(names.SCHEDULED, log[:2]))
     view.fold([Message(2, log[2])])
+    check(view, plain(names.SCHEDULED, log))
+    view.close()
+
+
+@pytest.mark.parametrize("gone_in", ["a question", "a fold"])
+def test_folds_that_the_disk_undid_are_never_passed_over(
+    gone_in: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk ends the transaction in which several folds wait: what follows must not be folded as if they had not.
+
+    Who begins anew, from the position that is left, folds them after all.
+    """
+    monkeypatch.setattr("amqpjobs.streams.views.COMMIT_EVERY", 3600.0)
+    view = DelayedView(folder, names.SCHEDULED)
+    log = log_of([[entry(name, 1, False)] for name in "abc"])
+    view.fold([Message(0, log[0])])
+    view.checkpoint()  # commits
+    view.fold([Message(1, log[1])])
+    if gone_in == "a question":
+        view.store.db.execute("ROLLBACK")
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(view.store, "keep_meta", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                view.fold([Message(2, log[2])])
+    for _ in range(2):
+        with pytest.raises(sqlite3.OperationalError, match="undone by the disk"):
+            view.fold([Message(3, log[3])])
+    view.close()
+    view = DelayedView(folder, names.SCHEDULED)
+    position = view.position()
+    assert position is not None
+    assert position[0] == 0
+    view.fold([Message(n, log[n]) for n in (1, 2, 3)])
     check(view, plain(names.SCHEDULED, log))
     view.close()
 

@@ -19,8 +19,8 @@ from amqpjobs.streams.port import Connection, QueueState
 
 log = logging.getLogger("amqpjobs.streams")
 
-_RATES = ("publish_details", "ack_details")
-_COLUMNS = ",".join(("name", "messages_ready", "consumers", *(f"message_stats.{each}.rate" for each in _RATES)))
+_IN, _OUT = "publish_details", "ack_details"
+_COLUMNS = f"name,messages_ready,consumers,arguments,message_stats.{_IN}.rate,message_stats.{_OUT}.rate"
 MOST_ASKED = 100
 """Queues asked for one by one; beyond that, the API's figures have to do."""
 
@@ -36,8 +36,7 @@ async def queues(connection: Connection, settings: Settings, known: Collection[s
     for name in wanted[:MOST_ASKED]:
         state = await connection.passive(names.broker_queue(name)) if names.is_queue_name(name) else None
         if state is not None:
-            rates = listed.get(name, state)
-            states[name] = replace(state, rate_in=rates.rate_in, rate_out=rates.rate_out)
+            states[name] = replace(listed.get(name, state), ready=state.ready, consumers=state.consumers)
     states.update((name, listed[name]) for name in wanted[MOST_ASKED:] if name in listed)
     return states
 
@@ -81,7 +80,10 @@ def _is_job_queue(each: Any) -> bool:
 
 def _state(each: dict[str, Any]) -> tuple[str, QueueState]:
     ready, consumers = int(each.get("messages_ready") or 0), int(each.get("consumers") or 0)
-    return _logical(each["name"]), QueueState(ready, consumers, *(_rate(each, name) for name in _RATES))
+    arguments = each.get("arguments")
+    return _logical(each["name"]), QueueState(
+        ready, consumers, _rate(each, _IN), _rate(each, _OUT), arguments if isinstance(arguments, dict) else None
+    )
 
 
 def _rate(each: dict[str, Any], name: str) -> float | None:

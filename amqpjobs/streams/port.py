@@ -180,6 +180,8 @@ class QueueState:
     rate_in: float | None = field(default=None, compare=False)
     """Messages a second that come and go (are acked), as the management API has sampled them; None: not known."""
     rate_out: float | None = field(default=None, compare=False)
+    arguments: Mapping[str, Scalar] | None = field(default=None, compare=False)
+    """What it is declared with, as the management API tells; None: not known."""
 
 
 class Connection(Protocol):

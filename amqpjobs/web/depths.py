@@ -14,7 +14,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams import inspect, topology
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Connection, QueueState, Scalar
+from amqpjobs.streams.port import Connection, QueueState
 
 log = logging.getLogger("amqpjobs.web")
 
@@ -56,8 +56,6 @@ class Depths(Service):
         super().__init__("queue depths")
         self.queues: Mapping[str, QueueState] = {}
         self.leader: bool | None = None
-        self.arguments: Mapping[str, Scalar] = {}
-        """What job queues are declared with here."""
         self.alarm: str | None = None
         """Why the broker takes no messages, as far as it told."""
         self.product = ""
@@ -83,7 +81,6 @@ class Depths(Service):
         if connection is not self._ensured_on:
             self.product = " ".join(filter(None, (connection.server.get("product"), connection.server.get("version"))))
             self.remarks = tuple(await topology.ensure(connection, self._settings))
-            self.arguments = topology.job_queue_arguments(connection, self._settings)
             self._ensured_on = connection
         self.alarm = await inspect.alarm(self._settings)
         self.queues = await inspect.queues(connection, self._settings, self._known())

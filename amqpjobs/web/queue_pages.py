@@ -101,7 +101,7 @@ async def page(request: Request, queue: Queue, did: str = "", count: str = "0") 
     done = None
     if did in SAID and count.isdecimal():
         done = Told(SAID[did].format(queue=queue, count=f"{int(count[:12]):,}"), wrong=False)
-    now = request.app.state.clock.wall()
+    now, state = request.app.state.clock.wall(), views.depths.queues.get(queue)
     counts = {
         stream: (await views.page(stream, Search(queue=queue, limit=1))).matching for stream in names.DELAYED
     }  # fmt: skip
@@ -109,7 +109,7 @@ async def page(request: Request, queue: Queue, did: str = "", count: str = "0") 
         "place": "job-queues", "queue": line, "told": done, "why": WHY, "running": running(views, queue),
         "classes": await views.metrics.query(lambda: views.tally.classes(queue, now - HOUR)),
         "scheduled": counts[names.SCHEDULED], "retries": counts[names.RETRIES], "dead": counts[names.DEAD],
-        "settings": views.depths.arguments, "depth": _depth_chart(views.depths.history.of(queue)),
+        "settings": (state and state.arguments) or {}, "depth": _depth_chart(views.depths.history.of(queue)),
         "served_by": [each for each in views.beats.present() if queue in each.beat.queues],
     }  # fmt: skip
     return await page_of(request, "job_queue.html", **more)

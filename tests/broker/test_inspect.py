@@ -47,6 +47,20 @@ async def test_the_api_tells_what_comes_and_goes(link: Link, settings: Settings,
     assert await inspect.alarm(settings) is None
 
 
+async def test_the_api_tells_what_a_queue_is_declared_with_not_what_we_would(
+    link: Link, settings: Settings, eventually: Eventually
+) -> None:
+    connection = await link.connection()
+    await topology.ensure(connection, settings)
+    await topology.ensure_queue(connection, settings.model_copy(update={"max_priority": 3}), "default")
+
+    async def told() -> bool:
+        found = (await inspect.queues(connection, settings, {"default"}))["default"]
+        return found.arguments is not None and found.arguments["x-max-priority"] == 3
+
+    await eventually(told)
+
+
 async def test_without_the_api_the_known_ones_are_asked_for(link: Link, settings: Settings) -> None:
     connection = await link.connection()
     await topology.ensure(connection, settings)
@@ -56,6 +70,7 @@ async def test_without_the_api_the_known_ones_are_asked_for(link: Link, settings
     without = settings.model_copy(update={"management_url": f"http://127.0.0.1:{port}"})
     found = await inspect.queues(connection, without, {"default", "never.declared", "a/b"})
     assert found == {"default": QueueState(0, 0)}
+    assert found["default"].arguments is None
 
 
 @pytest.mark.parametrize(

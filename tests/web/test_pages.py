@@ -44,10 +44,11 @@ async def test_a_queue_is_paused_resumed_and_cleared(
     await publish("retries", entries.retry(job_=entries.job(queue="mail")), entries.retry())
     await publish("heartbeats", entries.heartbeat("a", queues=["mail"]))
     await publish("job_metrics", entries.metric("failed", queue="mail", job_class="Mailer"))
-    await enqueued(link, settings, "mail", 7)
+    await enqueued(link, settings.model_copy(update={"max_priority": 3}), "mail", 7)
 
     async def filled() -> bool:
-        return await ready(dashboard, "mail") == 7
+        shown = (await dashboard.get("/job-queues/mail")).text
+        return await ready(dashboard, "mail") == 7 and "<code>x-max-priority</code></dt><dd>3</dd>" in shown
 
     await eventually(filled)
     await page.goto(f"{dashboard.address}/job-queues")

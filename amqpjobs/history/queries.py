@@ -11,18 +11,8 @@ _SUMS = (
 SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 ORDER BY 1"
 CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
 EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
-QUANTILES = (
-    "WITH told AS (SELECT {key}, unnest({kind}_histogram) AS b FROM {t}" + _MINE + "),"
-    " summed AS (SELECT {names}, b.bucket AS bucket, sum(b.n::DOUBLE) AS n, sum(b.us::DOUBLE) AS us FROM told"
-    " GROUP BY {names}, bucket),"
-    " placed AS (SELECT *, sum(n) OVER (PARTITION BY {names} ORDER BY bucket ROWS UNBOUNDED PRECEDING) - n AS below"
-    " FROM summed),"
-    " totals AS (SELECT {key}, sum({kind}_n::DOUBLE) AS total FROM {t}" + _MINE + " GROUP BY {names})"
-    " SELECT {names}, q, bucket, n::BIGINT, us::BIGINT, (q * (total - 1) - below + 0.5) / n"
-    " FROM placed JOIN totals USING ({names}), (SELECT unnest($3::DOUBLE[]) AS q)"
-    " WHERE q * (total - 1) >= below AND q * (total - 1) < below + n"
-)
-"""Of each key and share: the bucket that the share falls into, and where in it. Sums are DOUBLE: HUGEINT is slow."""
+CLASS_AND_QUEUE = "coalesce(class, '') || chr(10) || coalesce(queue, '')"
+HISTOGRAMS = "SELECT {key} AS key, {kind}_histogram AS histogram FROM {t}" + _MINE
 TOP_ERRORS = (
     "SELECT class, queue, error_class, fingerprint, sum(count)::BIGINT AS n, sum(dead)::BIGINT,"
     " epoch(max(last)), arg_max(jid, last), arg_max(error_message, last) FROM {t}" + _MINE + " GROUP BY 1, 2, 3, 4"

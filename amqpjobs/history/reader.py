@@ -7,7 +7,7 @@ milliseconds. What the lake does not hold is simply not in the answers.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -17,13 +17,12 @@ from amqpjobs.history.answers import ClassSums, ErrorGroup, LifeEvent, Point
 from amqpjobs.history.buckets import Bucket, within
 from amqpjobs.history.lag import Lag
 from amqpjobs.history.pieces import HOUR, Piece, Unit, cut, source
+from amqpjobs.history.quantiles import Places, places
 from amqpjobs.history.store import Row, Span, Store, span
 
 FOR_EVER = 4e9
 _DELAYED = {"raw_scheduled": "scheduled_jobs", "raw_retries": "retries", "raw_dead": "dead_jobs"}
 UTC = ZoneInfo("UTC")
-Places = dict[Any, dict[float, tuple[Bucket, float]]]
-"""Of keys and shares: the bucket, and the share of those in it."""
 
 
 class History:
@@ -60,8 +59,8 @@ class History:
         if local:
             table = queries.by_edges(table, _edges(since, until, unit, zone))
         rows = self.store.rows(queries.SERIES.format(t=table), [cls, queue])
-        places = self._places(table, {"begun": "epoch(begins)"}, "run", [cls, queue], quantiles)
-        return [_point(row, places.get((row[0],), {}), quantiles) for row in rows]
+        places = self._places(table, "epoch(begins)", "run", [cls, queue], quantiles)
+        return [_point(row, places.get(row[0], {}), quantiles) for row in rows]
 
     def percentiles(
         self,
@@ -81,7 +80,7 @@ class History:
         if table is None:
             return [None] * len(quantiles)
         [(least, most)] = self.store.rows(queries.EXTREMES.format(t=table, kind=what), [cls, queue])
-        places = self._places(table, {"all_of_them": "0"}, what, [cls, queue], quantiles).get((0,), {})
+        places = self._places(table, "0", what, [cls, queue], quantiles).get(0, {})
         return [_quantile_ms(places, q, least, most) for q in quantiles]
 
     def classes(self, since: float, until: float, *, queue: str | None = None) -> list[ClassSums]:
@@ -92,15 +91,9 @@ class History:
         table = source(self.store, cut("metrics", since, until, days=True))
         if table is None:
             return []
-        places = self._places(
-            table,
-            {"of_class": "coalesce(class, '')", "of_queue": "coalesce(queue, '')"},
-            "run",
-            [None, queue],
-            (0.5, 0.95),
-        )
+        places = self._places(table, queries.CLASS_AND_QUEUE, "run", [None, queue], (0.5, 0.95))
         rows = self.store.rows(queries.CLASSES.format(t=table), [None, queue])
-        return [_class_sums(row, places.get((row[0] or "", row[1] or ""), {})) for row in rows]
+        return [_class_sums(row, places.get(f"{row[0] or ''}\n{row[1] or ''}", {})) for row in rows]
 
     def top_errors(
         self, since: float, until: float, *, cls: str | None = None, queue: str | None = None, limit: int = 20
@@ -142,16 +135,11 @@ class History:
     def _of_job(self, scan: str | None, sql: str, jid: str) -> list[Row]:
         return [] if scan is None else self.store.rows(sql.format(t=scan), [jid])
 
-    def _places(
-        self, table: str, key: Mapping[str, str], kind: str, mine: Sequence[str | None], quantiles: Sequence[float]
-    ) -> Places:
-        """Where the quantiles lie, by named expressions of SQL that are never null."""
-        found: Places = {}
-        told = ", ".join(f"{sql} AS {name}" for name, sql in key.items())
-        sql = queries.QUANTILES.format(t=table, key=told, names=", ".join(key), kind=kind)
-        for *of, q, bucket, n, us, share in self.store.rows(sql, [*mine, list(quantiles)]) if quantiles else ():
-            found.setdefault(tuple(of), {})[q] = (Bucket(bucket, n, us), share)
-        return found
+    def _places(self, table: str, key: str, kind: str, mine: Sequence[str | None], shares: Sequence[float]) -> Places:
+        """Where quantiles lie, by an expression of SQL that is never null."""
+        if not shares:
+            return {}
+        return places(self.store.arrow(queries.HISTOGRAMS.format(t=table, key=key, kind=kind), mine), shares)
 
 
 def _piece(unit: Unit, since: float, until: float, *, one: bool) -> Piece:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
     from deltalake import DeltaTable
 
 MISSING = "long-range history needs an extra: pip install 'amqpjobs[history]'"
@@ -96,9 +97,10 @@ class Store:
             raise HistoryMissing(MISSING) from None
         self._folder = folder.absolute()
         self._database: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config={"threads": 2})
-        self._database.execute("SET TimeZone = 'UTC'")
+        # GLOBAL: a cursor begins with the settings of the database, not with those of the connection it was made of.
+        self._database.execute("SET GLOBAL TimeZone = 'UTC'")
         # A file never changes under its name: reading the footers of years of files anew would take most of the time.
-        self._database.execute("SET parquet_metadata_cache = true")
+        self._database.execute("SET GLOBAL parquet_metadata_cache = true")
         self._tables: dict[str, _Table] = {}
         self._lock = threading.Lock()
 
@@ -132,6 +134,13 @@ class Store:
         with cursor:
             found: list[Row] = cursor.execute(sql, list(values)).fetchall()
         return found
+
+    def arrow(self, sql: str, values: Sequence[Any]) -> pa.Table:
+        """As `rows`, in columns."""
+        with self._lock:
+            cursor = self._database.cursor()
+        with cursor:
+            return cursor.sql(sql, params=list(values)).to_arrow_table()
 
     def sealed(self, sql: str) -> list[Row]:
         """Rows of `sql`, which may be a stranger's: from now on this store reads no file, whatever it is asked."""

@@ -16,6 +16,7 @@ import pytest
 
 from amqpjobs.history import lag
 from amqpjobs.history.lag import Lag
+from amqpjobs.history.quantiles import AT_ONCE
 from amqpjobs.history.reader import History
 from amqpjobs.history.store import HistoryMissing
 from tests.pipeline import sums
@@ -210,6 +211,20 @@ def test_new_rows_are_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 10
     sums.fill(folder, runs(5, NOON, 60))
     assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 15
+
+
+def test_what_is_set_holds_for_every_question(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # of the machine
+    store = History(folder).store
+    for setting, value in (("TimeZone", "UTC"), ("parquet_metadata_cache", True)):
+        assert store.rows("SELECT current_setting($1)", [setting]) == [(value,)]
+
+
+def test_many_keys_are_added_up_in_blocks(folder: Path) -> None:
+    hours = AT_ONCE + 3
+    sums.write(folder, "metrics_hour", [sums.row("hour", n * 3600.0, "A", "low", [n + 1]) for n in range(hours)])
+    points = History(folder).series(0, hours * 3600, "hour", cls="A", quantiles=[0.5])
+    assert [point.quantiles for point in points] == [((n + 1) / 1000,) for n in range(hours)]
 
 
 def test_without_the_extra_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.sender import Sender
 from amqpjobs.streams.tracked_pages import PagedStart, PageReader
 from amqpjobs.streams.tracked_view import TrackedView
+from amqpjobs.streams.view_file import remove
 
 log = logging.getLogger("amqpjobs.scheduler")
 T = TypeVar("T")
@@ -132,7 +133,7 @@ class TrackedReign:
         """As in the delayed sets: a term is ours once it is current in our own fold."""
         stand = await self._follower.query(self._view.store.stand)
         if stand.epoch is None:
-            old = [await asyncio.to_thread(_base, path) for path in self._view.old()]
+            old = [await asyncio.to_thread(_base, path) for path in self._view.old_files()]
             mark = control.write_epoch(secrets.token_hex(8), at=self._clock.wall())
             await self._append([mark | {"base": max(old, default=0)}])
             stand = await self._follower.query(self._view.store.stand)
@@ -188,6 +189,7 @@ class TrackedReign:
 
     async def _write_pages(self, path: Path, *, restore: bool) -> None:
         of = secrets.token_hex(8)
+        await self._follower.query(self._view.commit)
         reader = await asyncio.to_thread(PageReader, path)
         try:
             entries = reader.entries(of, restore=restore)
@@ -204,20 +206,20 @@ class TrackedReign:
     async def _bring_over(self) -> None:
         """Write what an earlier life of the stream held into this one, once, and seal it."""
         if (await self._mine(self._view.store.stand)).sealed:
+            self._view.set_old_aside()
             return
-        for path in self._view.old():
+        for path in self._view.old_files():
             await self._write_pages(path, restore=True)
             log.warning("%s: the jobs of its earlier life were brought over", names.EVENTS)
         await self._append([text.dump({"type": "sealed", "at": self._clock.wall()})])
-        for path in self._view.old():
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
+        for path in self._view.old_files():
+            remove(path)
 
     async def _sleep(self) -> None:
         """Until time next changes a job, or anything was folded."""
         wake = await self._mine(self._view.store.next_wake)
-        wait = LONGEST_WAIT if wake is None else min(LONGEST_WAIT, max(0.0, wake - self._clock.wall()))
-        await first_to_end(self._clock.sleep(wait), self._wake.wait())
+        wait = max(0.0, wake - self._clock.wall())
+        await first_to_end(self._clock.sleep(min(LONGEST_WAIT, wait)), self._wake.wait())
 
     async def _mine(self, question: Callable[[], T]) -> T:
         """Ask the view, in the same breath as whether the term is still ours."""

@@ -10,8 +10,8 @@ from amqpjobs.clock import Clock
 from amqpjobs.model import names, reading
 from amqpjobs.model.checkpoint import Checkpoint, furthest, read_checkpoint
 from amqpjobs.model.messages import Unreadable
-from amqpjobs.model.trail import LENGTH, Step, agrees, step
-from amqpjobs.streams.epoch import digest, first_from, tail
+from amqpjobs.model.trail import Step
+from amqpjobs.streams.epoch import digest, first_from, leads_on, tail
 from amqpjobs.streams.errors import AccessRefused
 from amqpjobs.streams.fetch import message_at
 from amqpjobs.streams.port import Connection, FromTime, Incoming, Start
@@ -73,7 +73,7 @@ class ColdStart:
         checkpoint that it began with. If not so before it passed that, it is emptied: what it read is there still.
         """
         trail: tuple[Step, ...] = await query(self._view.trail)
-        same = await _leads_on(connection, self._view.stream, trail)
+        same = await leads_on(connection, self._view.stream, trail)
         if not same and await query(self._view.replaying):
             await query(self._view.restart)
         return same
@@ -85,24 +85,9 @@ class ColdStart:
         if last < first:
             return checkpoint.facts.epoch == latest
         if checkpoint.trail:
-            return await _leads_on(connection, self._view.stream, checkpoint.trail)
+            return await leads_on(connection, self._view.stream, checkpoint.trail)
         found = await message_at(connection, self._view.stream, last)
         return found is not None and digest(found.body).hex() == checkpoint.digest
-
-
-async def _leads_on(connection: Connection, stream: str, trail: Sequence[Step]) -> bool:
-    """Whether the stream holds the messages of a trail, as far as retention left them."""
-    if not trail:
-        return True
-    last = trail[-1].offset
-    found: list[Step] = []
-    reader = await Subscription.open(connection, stream, trail[0].offset)
-    try:
-        while (not found or found[-1].offset < last) and await reader.peek(SILENCE) is not None:
-            found += [step(each.offset or 0, each.body) for each in reader.take(LENGTH)]
-    finally:
-        await reader.close()
-    return agrees(trail, [each for each in found if each.offset <= last])
 
 
 async def published(connection: Connection, stream: str, start: Start) -> list[Checkpoint]:

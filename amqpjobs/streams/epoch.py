@@ -1,7 +1,8 @@
 """Whether a stream is still the one that a view read, or was deleted and made anew.
 
 An offset alone proves nothing: a broker moves one that lies beyond the end to the tail without a word (RabbitMQ then
-delivers nothing below it, not even what comes later). So a reader resumes at its last message, inclusive.
+delivers nothing below it, not even what comes later). So a reader resumes at its last message, inclusive; and as that
+one may have landed there again (`model.trail`), it compares the last hundred.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import enum
 import hashlib
 import json
 import secrets
+from collections.abc import Sequence
 
+from amqpjobs.model.trail import LENGTH, Step, agrees, step
 from amqpjobs.streams.errors import AccessRefused, NotFound, Unroutable
 from amqpjobs.streams.port import Connection, Incoming, Outgoing, Start
 from amqpjobs.streams.subscription import Subscription
@@ -53,6 +56,21 @@ async def judge(connection: Connection, stream: str, position: tuple[int, bytes]
     # message that we read there, is another one.
     lowest = await _lowest(connection, stream)
     return Finding.TRIMMED if lowest is None or lowest > offset else Finding.ANEW
+
+
+async def leads_on(connection: Connection, stream: str, trail: Sequence[Step]) -> bool:
+    """Whether the stream holds the messages of a trail, as far as retention left them."""
+    if not trail:
+        return True
+    last = trail[-1].offset
+    found: list[Step] = []
+    reader = await Subscription.open(connection, stream, trail[0].offset)
+    try:
+        while (not found or found[-1].offset < last) and await reader.peek(SILENCE) is not None:
+            found += [step(each.offset or 0, each.body) for each in reader.take(LENGTH)]
+    finally:
+        await reader.close()
+    return agrees(trail, [each for each in found if each.offset <= last])
 
 
 async def tail(connection: Connection, stream: str, timeout: float) -> int | None:

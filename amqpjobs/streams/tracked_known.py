@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -18,6 +20,9 @@ SOURCES = 10_000
 
 CARRIED = 5000
 """Appenders' numbers and verdicts that pages carry: those of the last seconds, in which a repeat may still come."""
+
+ROWS = 100
+"""Rows of one statement, at most."""
 
 WORDS = list(Word)
 _WORDS = {word: code for code, word in enumerate(WORDS)}
@@ -49,14 +54,23 @@ class KnownTables:
         self._queues: dict[str, Policy | None] = {}
 
     def flush(self) -> None:
-        """Write what is kept in memory until the transaction's end: what many rows of one kind cost by themselves."""
-        rows = [(uuid, _WORDS[v.word], v.job, int(at)) for uuid, (v, at) in self._verdicts.items()]
-        self.db.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)", rows)
-        seqs = [(source, self._seqs[source], offset) for source, offset in self._new_seqs.items()]
-        self.db.executemany("INSERT OR REPLACE INTO seqs VALUES (?, ?, ?)", seqs)
-        if self._newest is not None:
-            self.keep_meta("newest", self._newest)
-        self._verdicts.clear()
+        """Write what is kept in memory. Where the disk does not take it, all since the last commit is undone."""
+        try:
+            self._write()
+        except sqlite3.Error:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            self.rolled_back()
+            raise
+
+    def _write(self) -> None:
+        if self._verdicts:
+            rows = [(uuid, _WORDS[v.word], v.job, int(at)) for uuid, (v, at) in self._verdicts.items()]
+            put_many(self.db, "verdicts", rows)
+            self._verdicts.clear()
+            if self._newest is not None:
+                self.keep_meta("newest", self._newest)
+        put_many(self.db, "seqs", [(source, self._seqs[source], at) for source, at in self._new_seqs.items()])
         self._new_seqs.clear()
         if len(self._seqs) > SOURCES:
             self._seqs.clear()
@@ -143,6 +157,19 @@ class KnownTables:
 
     def known(self) -> tuple[list[tuple[str, int]], list[tuple[str, Verdict, float]]]:
         """The appenders that were heard of last, and the latest verdicts, as many as pages carry."""
+        self.flush()
         sources = self.db.execute("SELECT source, seq FROM seqs ORDER BY offset DESC LIMIT ?", (CARRIED,)).fetchall()
         rows = self.db.execute("SELECT uuid, word, job, at FROM verdicts ORDER BY at DESC LIMIT ?", (CARRIED,))
         return sources, [(uuid, Verdict(WORDS[word], job), at) for uuid, word, job, at in rows]
+
+
+def put_many(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]], also: str = "") -> None:
+    """Insert rows or replace those with their keys (or, with `also`, what that says), many in one statement: a row by
+    itself costs twice as much, most of it in handing the interpreter's lock back and forth."""
+    if not rows:
+        return
+    verb, one = "INSERT" if also else "INSERT OR REPLACE", f"({','.join('?' * len(rows[0]))})"
+    for first in range(0, len(rows), ROWS):
+        some = rows[first : first + ROWS]
+        values = ",".join([one] * len(some))
+        db.execute(f"{verb} INTO {table} VALUES {values} {also}", [*chain.from_iterable(some)])

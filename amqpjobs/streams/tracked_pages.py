@@ -11,7 +11,7 @@ from typing import Any
 from amqpjobs.model import names, reading, tracked_pages
 from amqpjobs.model.messages import Unreadable
 from amqpjobs.model.tracked import Stand
-from amqpjobs.streams.epoch import first_from, tail
+from amqpjobs.streams.epoch import first_from, leads_on, tail
 from amqpjobs.streams.port import Connection, Incoming, Start
 from amqpjobs.streams.subscription import Subscription
 from amqpjobs.streams.tracked_store import TrackedStore
@@ -80,8 +80,8 @@ class PagedStart:
         return max(first, upto)
 
     async def same(self, connection: Connection, query: Query) -> bool:
-        """Its last message alone has to prove the stream."""
-        return True
+        """Whether the stream's last messages are still those that the view folded."""
+        return await leads_on(connection, names.EVENTS, await query(self._view.trail))
 
     async def covers(self, connection: Connection, query: Query) -> bool:
         """Whether there are pages; if so, the view is emptied."""

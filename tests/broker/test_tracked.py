@@ -17,7 +17,8 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Policy, Tracked, Word
-from amqpjobs.model.tracked_commands import Act, Beat, Dispatch, Report, SetQueue, Take
+from amqpjobs.model.tracked_commands import Act, Beat, Command, Dispatch, Report, SetQueue, Take
+from amqpjobs.model.tracked_wire import write_command
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
@@ -25,7 +26,7 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing
 from amqpjobs.streams.tracked_door import TrackedDoor
 from amqpjobs.streams.tracked_view import TrackedView
-from tests.broker.bench import running
+from tests.broker.bench import Bench, running
 from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -160,6 +161,26 @@ async def test_a_foreign_program_dispatches_by_an_entry(door: TrackedDoor, link:
     assert (await door.ask(Take("q"), patience=PATIENCE)).verdict.word is Word.EMPTY
 
 
+async def test_a_log_that_lost_its_tail_is_another_one_though_it_ends_alike(
+    settings: Settings, link: Link, tmp_path: Path
+) -> None:
+    """The last message that was read may land there again (a repeat of an append): the hundred before it tell."""
+    bench, connection = Bench(link), await link.connection()
+    bodies = [write_command(Command(f"u{n}", time.time(), Dispatch("q", b"%d" % n))) for n in range(3)]
+    for first, jobs in ((bodies[0], [b"0", b"2"]), (bodies[1], [b"1", b"2"])):
+        await topology.ensure(connection, settings)
+        publisher = await connection.publisher()
+        for body in (first, bodies[2]):
+            await publisher.publish(Outgoing(body, "", names.EVENTS))
+        async with opened(settings, tmp_path / "door") as door:
+
+            def seen(door: TrackedDoor = door, jobs: list[bytes] = jobs) -> bool | None:
+                return [job.data for job in door.view.store.all_after(-1, 10)] == jobs or None
+
+            await door.follower.wait(seen, timeout=PATIENCE)
+        await bench.delete(names.EVENTS)
+
+
 async def some_life(door: TrackedDoor) -> list[Tracked]:
     """Jobs in several states, with all that a job may have."""
     await door.ask(SetQueue("q", Policy(expires_after=0.0, retries=2, retry_delays=(3600.0,))), patience=PATIENCE)
@@ -183,8 +204,6 @@ def logs(door: TrackedDoor) -> list[Any]:
 async def test_a_deleted_stream_loses_no_tracked_job(
     settings: Settings, door: TrackedDoor, link: Link, scheduler: Scheduler, eventually: Eventually
 ) -> None:
-    from tests.broker.bench import Bench
-
     before = await some_life(door)
     lines = await door.query(lambda: logs(door))
     leader = scheduler.tracked
@@ -199,7 +218,7 @@ async def test_a_deleted_stream_loses_no_tracked_job(
     assert new.id > max(job.id for job in before)
     held = next(job for job in before if job.state is State.RUNNING)
     await ask(door, Report(held.id, held.token, State.COMPLETED))
-    await eventually(lambda: leader.view.old() == [])
+    await eventually(lambda: leader.view.old_files() == [])
 
 
 async def test_a_reader_without_the_log_s_head_begins_with_pages(

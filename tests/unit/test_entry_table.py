@@ -144,7 +144,7 @@ def test_a_fold_that_fails_leaves_nothing_behind(folder: Path, monkeypatch: pyte
     log = log_of([[entry("a", 1, False)], [entry("b", 2, False)]])
     view.fold([Message(0, log[0]), Message(1, log[1])])
     with monkeypatch.context() as patch:
-        patch.setattr(view.store, "keep_meta", lambda *_: 1 / 0)
+        patch.setattr(view.store, "flush", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             view.fold([Message(2, log[2])])
     check(view, plain(names.SCHEDULED, log[:2]))
@@ -161,7 +161,7 @@ def test_folds_that_the_disk_undid_are_never_passed_over(
 
     Who begins anew, from the position that is left, folds them after all.
     """
-    monkeypatch.setattr("amqpjobs.streams.views.COMMIT_EVERY", 3600.0)
+    monkeypatch.setattr("amqpjobs.streams.view_file.COMMIT_EVERY", 3600.0)
     view = DelayedView(folder, names.SCHEDULED)
     log = log_of([[entry(name, 1, False)] for name in "abc"])
     view.fold([Message(0, log[0])])
@@ -171,7 +171,7 @@ def test_folds_that_the_disk_undid_are_never_passed_over(
         view.store.db.execute("ROLLBACK")
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(view.store, "keep_meta", lambda *_: 1 / 0)
+            patch.setattr(view.store, "flush", lambda: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 view.fold([Message(2, log[2])])
     for _ in range(2):

@@ -27,6 +27,7 @@ from amqpjobs.model.tracked_commands import (
     Withdraw,
 )
 from amqpjobs.model.tracked_wire import read_command, write_command
+from amqpjobs.streams.tracked_jobs import NEVER
 from tests.unit.tracked import NOW, Log
 
 
@@ -126,9 +127,9 @@ def test_zero_switches_timeouts_and_expiry_off() -> None:
     log = Log(timeout=0.0, heartbeat_timeout=0.0, expires_after=0.0)
     job = log.dispatch()
     log.take()
-    assert log.store.next_wake() is None
+    assert log.store.next_wake() == NEVER
     log.do(Report(job.id, status=State.COMPLETED))
-    assert log.store.next_wake() is None
+    assert log.store.next_wake() == NEVER
 
 
 def test_api_01_a_former_holder_is_refused_and_changes_nothing() -> None:

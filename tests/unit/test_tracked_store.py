@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
-from amqpjobs.model import command_names
+from amqpjobs.model import command_names, control, text
+from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Word
 from amqpjobs.model.tracked_commands import Command, Dispatch, Report, Take
 from amqpjobs.model.tracked_fold import TrackedSet
 from amqpjobs.model.tracked_wire import write_command
+from amqpjobs.streams import tracked_jobs, tracked_lines
+from amqpjobs.streams.follow import Message
 from amqpjobs.streams.tracked_rows import INLINE
-from tests.unit.tracked import NOW, Log
+from amqpjobs.streams.tracked_view import TrackedView
+from tests.unit.tracked import NOW, Log, Statements
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
 
 SMALL, LARGE = b'"s"', b'"%s"' % (b"x" * INLINE)
 
@@ -77,3 +90,106 @@ def test_the_very_first_message_of_a_stream_may_be_a_job() -> None:
     log.store.flush()
     log.store.rolled_back()
     assert log.get(0) == judged.job
+
+
+def test_a_life_that_ends_at_once_is_written_once(log: Log) -> None:
+    log.store.flush()
+    with Statements(log.store.db) as seen:
+        for _ in range(50):
+            job = log.dispatch()
+            log.take()
+            log.do(Report(job.id, status=State.COMPLETED))
+        log.store.flush()
+    assert sum(" jobs " in each for each in seen) < 5, seen
+    log.store.rolled_back()
+    assert [job.state for job in log.store.all_after(-1, 100)] == [State.COMPLETED] * 50
+
+
+def test_what_waits_in_memory_is_bounded(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracked_jobs, "UNWRITTEN", 10)
+    for _ in range(25):
+        log.do(Dispatch("q"))
+    assert len(log.store._unwritten) == 5
+    held = 0
+    for _ in range(40):
+        log.do(Dispatch("q", b'"%s"' % (b"x" * 2**20)))
+        held = max(held, sum(len(job.data) for job in log.store._unwritten.values()))
+    assert 2**20 < held < 16 * 2**20
+
+
+@pytest.mark.parametrize("taken_first", [True, False])
+def test_a_line_longer_than_what_is_read_of_it_keeps_its_order(
+    log: Log, taken_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By priority, then by place, whatever comes and goes while it is longer than memory holds of it."""
+    monkeypatch.setattr(tracked_lines, "KEPT", 20)
+    if taken_first:
+        assert log.empty()
+    jobs = [log.dispatch(priority=n * 7919 % 5) for n in range(90)]
+    for job in jobs[::3]:
+        log.do(Report(job.id, status=State.CANCELLED))
+    late = [log.dispatch(priority=2) for _ in range(5)]
+    wanted = sorted(
+        (job for job in (*jobs, *late) if log.now_of(job).state is State.QUEUED),
+        key=lambda each: (each.priority, each.id),
+    )
+    found = [log.take().id for _ in wanted]
+    assert found == [job.id for job in wanted]
+    assert log.empty()
+
+
+def as_message(offset: int, *entries: bytes) -> Message:
+    return Message(offset, b"[" + b",".join(entries) + b"]")
+
+
+def dispatch(n: int) -> bytes:
+    return write_command(Command(f"u{n}", NOW + n, Dispatch("q", b"%d" % n)))
+
+
+@pytest.mark.parametrize("gone_in", ["a question", "a flush"])
+def test_folds_that_the_disk_undid_are_never_passed_over(
+    gone_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amqpjobs.streams.view_file.COMMIT_EVERY", 3600.0)
+    view = TrackedView(tmp_path)
+    view.fold([as_message(0, dispatch(0))])
+    view.commit()
+    view.fold([as_message(1, dispatch(1))])
+    if gone_in == "a question":
+        view.store.db.execute("ROLLBACK")
+    else:
+        view.store.db.execute("PRAGMA max_page_count=1")  # as a full disk
+        view.fold([as_message(2, *map(dispatch, range(2, 500)))])
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            view.store.counts()
+    with pytest.raises(sqlite3.OperationalError, match="undone by the disk"):
+        view.fold([as_message(3, dispatch(999))])
+    view.close()
+    view = TrackedView(tmp_path)
+    position = view.position()
+    assert position is not None
+    assert position[0] == 0
+    assert [job.data for job in view.store.all_after(-1, 10)] == [b"0"]
+    view.close()
+
+
+def test_what_a_sealed_life_had_no_need_of_is_never_brought_over(tmp_path: Path) -> None:
+    """A standby sets each life of the stream aside; what another leader has brought over must not come back."""
+    view = TrackedView(tmp_path, keep_old=True)
+    view.fold([as_message(0, dispatch(0))])
+    view.renew()
+    assert len(view.old_files()) == 1
+    epoch, term = (
+        control.write_epoch("e", at=NOW),
+        control.write_term("e", 1, by="me", at=NOW) | {"from": "l", "seq": 1},
+    )
+    sealed = {"type": "sealed", "at": NOW, "from": "l", "seq": 2}
+    view.fold([Message(n, text.dump(each)) for n, each in enumerate((epoch, term, sealed))])
+    assert view.store.stand().sealed
+    view.fold([as_message(3, dispatch(1))])
+    view.renew()
+    (path,) = view.old_files()
+    with sqlite3.connect(path) as kept:
+        assert kept.execute("SELECT data FROM jobs").fetchall() == [(b"1",)]
+    assert len(list(tmp_path.glob("*.late-*"))) == 1
+    view.close()

@@ -80,3 +80,18 @@ class Log:
         found = self.get(job)
         assert found is not None, f"{job.id} is gone"
         return found
+
+
+class Statements(list[str]):
+    """The statements that a connection runs meanwhile."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__()
+        self._db = db
+
+    def __enter__(self) -> Statements:
+        self._db.set_trace_callback(self.append)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.set_trace_callback(None)

@@ -24,6 +24,7 @@ from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Word
 from amqpjobs.model.tracked_commands import Act, Command, Dispatch, Report, Take
 from amqpjobs.model.tracked_wire import write_command
+from amqpjobs.service import loop_factory
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.follow import Message
 from amqpjobs.streams.port import Incoming
@@ -163,5 +164,6 @@ def _life(n: int, now: float) -> list[Message]:
 
 if __name__ == "__main__":
     given = [int(each) for each in sys.argv[1:]]
-    asyncio.run(_measure(given[0] if given else 20_000))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:  # as in the process that has such a door
+        runner.run(_measure(given[0] if given else 20_000))
     _kept(given[1] if len(given) > 1 else 500_000)

@@ -128,8 +128,10 @@ def after(state: State, event: Event, holds: Callable[[When], bool]) -> State | 
 
     `holds` is asked about conditions, in the table's order, where there is more than one way.
     """
-    ways = TABLE.get((state, event), ())
-    return next((way.to for way in ways if way.when is When.ALWAYS or holds(way.when)), None)
+    for when, to in TABLE.get((state, event), ()):
+        if when is When.ALWAYS or holds(when):
+            return to
+    return None
 
 
 def diagram() -> str:

@@ -18,7 +18,7 @@ from amqpjobs.model.tracked_acts import Acts
 from amqpjobs.model.tracked_commands import Command
 from amqpjobs.model.tracked_wire import read_command
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 VERDICT_AGE = 86_400.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from amqpjobs.model import values
@@ -15,6 +16,24 @@ MOST_RETRIES = 1000
 
 def policy_of(base: Policy, given: Mapping[str, Any]) -> Policy:
     """`base` with what is given; durations in seconds. Raises TypeError or ValueError for what cannot be."""
+    if not given:
+        return base
+    if not isinstance(given, Mapping):
+        raise TypeError("settings are an object")
+    items = tuple(given.items())
+    try:
+        return _known(base, items, tuple(type(value) for _, value in items))
+    except TypeError:  # a list cannot be looked up
+        return _changed(base, given)
+
+
+@lru_cache(1000)
+def _known(base: Policy, items: tuple[tuple[str, Any], ...], _types: tuple[type, ...]) -> Policy:
+    """Most jobs of a queue say the same. Their types tell `true` from 1."""
+    return _changed(base, dict(items))
+
+
+def _changed(base: Policy, given: Mapping[str, Any]) -> Policy:
     unknown = given.keys() - set(Policy._fields)
     if unknown:
         raise ValueError(f"no such setting: {', '.join(sorted(unknown))}")

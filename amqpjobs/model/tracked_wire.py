@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amqpjobs.model import names, text, values
+from amqpjobs.model import fields, names, text, values
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.reading import Piece
 from amqpjobs.model.tracked import NULL, Flags, Policy, RunAt
@@ -37,7 +37,7 @@ def read_command(piece: Piece) -> Command | None:
     """A command as it came; None for one that not even a verdict can be given for."""
     value = piece.value
     try:
-        uuid, at = values.text(value["uuid"]), values.number(value["at"])
+        uuid, at = values.text(value["uuid"]), _instant(value["at"])
         by = _short(value.get("by", ""))
     except (KeyError, TypeError, ValueError):
         return None
@@ -56,6 +56,8 @@ def write_command(command: Command) -> bytes:
 
 
 # Reading.
+
+_FLAGS = ("update_data", "update_run_at", "update_retry_strategy", "reset_counts")
 
 
 def _short(value: object) -> str:
@@ -83,8 +85,8 @@ def _optional(read: Any, value: object) -> Any:
     return None if value is None else read(value)
 
 
-def _raw(raw: bytes, name: str) -> bytes | None:
-    return text.member(raw, name)
+def _raw(value: Mapping[str, Any], raw: bytes, name: str) -> bytes | None:
+    return text.member(raw, name) if name in value else None
 
 
 def _whole(value: object) -> int:
@@ -96,7 +98,17 @@ def _whole(value: object) -> int:
     return value
 
 
+def _instant(value: object) -> float:
+    """Seconds since 1970, of a time that can be shown."""
+    found = values.number(value)
+    if not fields.EARLIEST <= found <= fields.LATEST:
+        raise ValueError("not between the years 1 and 9999")
+    return found
+
+
 def _flags(value: Mapping[str, Any]) -> Flags:
+    if value.keys().isdisjoint(_FLAGS):
+        return USUAL
     at = value.get("update_run_at", True)
     return Flags(
         data=value.get("update_data", True) is True,
@@ -111,12 +123,12 @@ def _read_dispatch(value: Mapping[str, Any], raw: bytes) -> Dispatch:
     policy_of(Policy(), settings)
     return Dispatch(
         queue=_queue(value["queue"]),
-        data=_raw(raw, "data") or NULL,
+        data=_raw(value, raw, "data") or NULL,
         key=_short(value.get("key") or ""),
         type=_short(value.get("class") or ""),
         priority=_whole(value.get("priority", 0)),
         tags=_texts(value.get("tags"), MOST_TAGS),
-        run_at=_optional(values.number, value.get("run_at")),
+        run_at=_optional(_instant, value.get("run_at")),
         settings=settings,
         flags=_flags(value),
         existing=value.get("existing") is True,
@@ -140,7 +152,7 @@ def _read_begin(value: Mapping[str, Any], raw: bytes) -> Begin:
 
 
 def _read_give_back(value: Mapping[str, Any], _: bytes) -> GiveBack:
-    token, run_at = _optional(_short, value.get("token")), _optional(values.number, value.get("run_at"))
+    token, run_at = _optional(_short, value.get("token")), _optional(_instant, value.get("run_at"))
     return GiveBack(values.whole(value["job"]), token, run_at)
 
 
@@ -160,10 +172,10 @@ def _read_report(value: Mapping[str, Any], raw: bytes) -> Report:
         job=values.whole(value["job"]),
         token=_optional(_short, value.get("token")),
         status=status,
-        output=_raw(raw, "output"),
+        output=_raw(value, raw, "output"),
         error=_short(value.get("error", "")),
         permanent=value.get("permanent") is True,
-        retry_at=_optional(values.number, value.get("retry_at")),
+        retry_at=_optional(_instant, value.get("retry_at")),
         progress=_optional(values.number, value.get("progress")),
         lines=_texts(value.get("lines"), MOST_TAGS),
     )

@@ -12,7 +12,8 @@ def line(value: object) -> str:
     """A string, empty or not, that SQLite takes."""
     if not isinstance(value, str):
         raise TypeError
-    value.encode()  # a lone surrogate would stop SQLite, and with it every view, for ever
+    if not value.isascii():
+        value.encode()  # a lone surrogate would stop SQLite, and with it every view, for ever
     return value
 
 
@@ -34,7 +35,7 @@ def whole(value: object) -> int:
 
 def number(value: object) -> float:
     """A finite number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if type(value) is not float and (not isinstance(value, (int, float)) or isinstance(value, bool)):
         raise TypeError
     found = float(value)
     if not math.isfinite(found):

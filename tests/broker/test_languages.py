@@ -211,6 +211,19 @@ async def test_odd_retries_are_read_as_the_contract_says(site: Site, logs: Logs)
         assert (entry["error_class"], entry["retry_count"]) == ("UnknownJobClass", 1)
 
 
+async def test_a_tracked_job_is_left_to_those_that_take_leases(site: Site, logs: Logs) -> None:
+    """A job of that kind, a singleton, and an offer whose retries are all used: none is run, each is kept."""
+    kinds: dict[str, dict[str, Any]] = {"track": {"track": True}, "key": {"key": "k"}}
+    offer = job("offer", "echo", "offer", track=True, tracked=7, retry=0)
+    await logs.enqueue("default", *(job(jid, "echo", jid, **more | UNCONSUMED) for jid, more in kinds.items()), offer)
+    for jid in kinds:
+        assert (await logs.retries.one(jid=jid, type="retry"))["error_class"] == "Tracked"
+    dead = await logs.dead.one(jid="offer")
+    assert (dead["error_class"], dead["job"]["tracked"]) == ("Tracked", 7)
+    assert "takes no leases" in dead["error_message"]
+    assert not [written for written in site.written() if written in (["track"], ["key"], ["offer"])]
+
+
 async def test_what_is_no_job_is_buried_as_it_came(site: Site, logs: Logs) -> None:
     bodies = [b"{", b"[1]", b"7", b"", b'{"args": []}', b'{"class": "X", "args": 7}', b"[" * 20_000, b"\xff\xfe{"]
     await logs.enqueue("default", *bodies)

@@ -18,7 +18,7 @@ from amqpjobs.jobs import Registry
 from amqpjobs.model import names, tracked_ticket
 from amqpjobs.model.lifecycle import State
 from amqpjobs.model.tracked import Policy, Tracked, Word
-from amqpjobs.model.tracked_commands import Dispatch, Report, SetQueue, Take
+from amqpjobs.model.tracked_commands import Beat, Dispatch, Report, SetQueue, Take
 from amqpjobs.model.tracked_verdicts import read_verdict
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.streams.link import Link
@@ -256,7 +256,7 @@ async def test_api_01_the_late_word_of_a_former_holder_is_refused_and_its_worker
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A holds a job and falls silent; B gets it; A ends it late: that changes nothing, and A takes the next job."""
-    monkeypatch.setattr(tracked_ticket, "LEASE", 1.0)
+    monkeypatch.setattr(tracked_ticket, "LEASE", 2.0)
     free = asyncio.Event()
     ran: list[str] = []
 
@@ -283,6 +283,13 @@ async def test_api_01_the_late_word_of_a_former_holder_is_refused_and_its_worker
     assert (lost.stalled, lost.token) == (1, first.token)
     judged = await door.ask(Take(job=first.id, worker="B"), patience=PATIENCE)
     assert judged.verdict.word is Word.DONE
+
+    async def hold() -> None:
+        while True:
+            await door.ask(Beat(first.id, judged.uuid), patience=PATIENCE)
+            await asyncio.sleep(0.2)
+
+    holding = asyncio.create_task(hold())
     free.set()
     (metric,) = await metrics.until(1)
     assert (metric["status"], metric["error_class"]) == ("failed", "LeaseLost")
@@ -293,6 +300,7 @@ async def test_api_01_the_late_word_of_a_former_holder_is_refused_and_its_worker
     assert ran == ["A"]
     done = await door.ask(Report(first.id, judged.uuid, State.COMPLETED), patience=PATIENCE)
     assert done.verdict.word is Word.DONE
+    holding.cancel()
 
 
 async def what_is_dispatched_by_a_command_is_offered_to_amqp_workers_in_priority_order(its: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -286,3 +287,55 @@ def test_what_is_written_is_read_again(act: Act) -> None:
     command = Command("u", NOW, act, "me")
     raw = write_command(command)
     assert read_command(Piece(0, raw, text.parse(raw))) == command
+
+
+ODD = [
+    "",
+    "x",
+    "\ud800",
+    -1,
+    0,
+    1,
+    True,
+    1.5,
+    1e308,
+    2**70,
+    math.inf,
+    math.nan,
+    None,
+    [],
+    [1],
+    [[1, "x"]],
+    {},
+    {"a": 1},
+]
+MEMBERS = {
+    "command": (
+        "uuid at op by queue data class key priority tags run_at settings update_data update_run_at reset_counts "
+        "update_retry_strategy existing jid amqp worker job token status output error permanent retry_at progress lines"
+    ),
+    "tick": "epoch n at job",
+    "offered": "epoch n jobs",
+    "page": "restore of job queue settings sources verdicts",
+    "epoch": "epoch base",
+    "term": "epoch n by",
+    "sealed": "at",
+    "pages_end": "at of",
+}
+OPS = ["queue", "drop_queue", "dispatch", "take", "begin", "beat", "bump", "report", "give_back", "withdraw", "delete"]
+
+
+@pytest.mark.parametrize("op", [*OPS, *(kind for kind in MEMBERS if kind != "command")])
+def test_no_entry_stops_the_fold(op: str) -> None:
+    """What no fold can read would stop every reader for ever: the stream is read again after each restart."""
+    kind = "command" if op in OPS else op
+    log = Log()
+    job = log.dispatch()
+    whole = {"type": kind, "op": op, "at": NOW, "queue": "q", "class": "C", "worker": "w", "key": "k", "job": job.id}
+    whole |= {"epoch": "e", "n": 1, "jobs": [[job.id, job.place]], "restore": True, "of": "x"}
+    for number, member in enumerate(MEMBERS[kind].split()):
+        for other, odd in enumerate(ODD):
+            entry = whole | {"uuid": f"{number}.{other}", member: odd}
+            log.entry(entry, source="leader" if kind != "command" else None)
+            log.store.flush()
+    log.dispatch()

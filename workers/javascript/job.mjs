@@ -65,6 +65,10 @@ function whole(value, otherwise) {
   return typeof found === "number" ? Math.trunc(Math.max(0, Math.min(1000, found))) : otherwise;
 }
 
+/** Whether a worker needs a lease to run it (docs/tracked.md). Without one, two could run it at once. */
+export const tracked = (job) => job.sent.track === true || name(job.sent.key) !== undefined;
+export const TRACKED = "it is tracked, and this worker takes no leases: workers of amqpjobs (Python) do";
+
 /** Whether it waited in its queue for longer than it may. */
 export function expired(job) {
   const limit = number(job.sent.expires_in);

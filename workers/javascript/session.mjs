@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect } from "./broker.mjs";
 import { handlers } from "./handlers.mjs";
-import { expired, failed, metric, newId, NotAJob, now, readJob, unreadable } from "./job.mjs";
+import { expired, failed, metric, newId, NotAJob, now, readJob, TRACKED, tracked, unreadable } from "./job.mjs";
 
 const BEAT_EVERY = 10_000;
 const TEN_MINUTES = 600; // the scheduler repeats all controls every five
@@ -236,6 +236,7 @@ export class Session {
 async function attempt(context) {
   const { jid, jobClass, args } = context.job;
   say(`${jid} ${jobClass} starts`);
+  if (tracked(context.job)) return { error_class: "Tracked", error_message: TRACKED, backtrace: "" };
   const handler = handlers.get(jobClass);
   if (!handler) return { error_class: "UnknownJobClass", error_message: `no handler for ${jobClass}`, backtrace: "" };
   try {

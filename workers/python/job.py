@@ -16,6 +16,7 @@ import pika
 
 VERSION = "1.0.0"
 MONTH = 30 * 86400.0
+TRACKED = "it is tracked, and this worker takes no leases: workers of amqpjobs (Python) do"
 
 
 class NotAJob(Exception):
@@ -91,6 +92,11 @@ def whole(value: object, default: int) -> int:
     if value is True or not isinstance(value, int | float) or (isinstance(value, float) and math.isnan(value)):
         return default
     return int(max(0, min(1000, value)))
+
+
+def tracked(job: Job) -> bool:
+    """Whether a worker needs a lease to run it (docs/tracked.md). Without one, two could run it at once."""
+    return job.sent.get("track") is True or name(job.sent.get("key")) is not None
 
 
 def expired(job: Job) -> bool:

@@ -25,7 +25,18 @@ from pika.spec import Basic
 
 from workers.python.controls import ControlsReader
 from workers.python.handlers import HANDLERS, Context
-from workers.python.job import Failure, Job, NotAJob, expired, failed, metric, read_job, unreadable
+from workers.python.job import (
+    TRACKED,
+    Failure,
+    Job,
+    NotAJob,
+    expired,
+    failed,
+    metric,
+    read_job,
+    tracked,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from workers.python.worker import Worker
@@ -54,6 +65,8 @@ def attempt(context: Context) -> Failure | None:
     """Run the handler; None when it did not raise. BaseException: a handler's sys.exit() is one failed run."""
     job = context.job
     try:
+        if tracked(job):
+            return Failure("Tracked", TRACKED, "")
         handler = HANDLERS.get(job.job_class)
         if handler is None:
             return Failure("UnknownJobClass", f"no handler for {job.job_class!r}", "")

@@ -45,6 +45,11 @@ rescue JSON::ParserError => e
   raise NotAJob, "not JSON: #{text(e.message)[0, 200]}"
 end
 
+# Whether a worker needs a lease to run it (docs/tracked.md). Without one, two could run it at once.
+def tracked?(job) = job.sent["track"] == true || !name(job.sent["key"]).nil?
+
+TRACKED = "it is tracked, and this worker takes no leases: workers of amqpjobs (Python) do"
+
 # A string that is not empty; a number is its digits.
 def name(value)
   return value.to_s if value.is_a?(Numeric)

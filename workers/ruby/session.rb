@@ -251,6 +251,8 @@ end
 # Runs the handler; what it raised, in the words of an entry. Exception: a handler's `exit` is one failed run.
 def attempt(context)
   job = context.job
+  return failure("Tracked", TRACKED, []) if tracked?(job)
+
   handler = HANDLERS[job.job_class]
   return failure("UnknownJobClass", "no handler for #{job.job_class}", []) unless handler
 

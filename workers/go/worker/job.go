@@ -77,6 +77,13 @@ func (job *Job) Argument(index int, name string, into any) error {
 	return fmt.Errorf("no argument %q", name)
 }
 
+const trackedJob = "it is tracked, and this worker takes no leases: workers of amqpjobs (Python) do"
+
+// tracked is whether a worker needs a lease to run it (docs/tracked.md). Without one, two could run it at once.
+func (job *Job) tracked() bool {
+	return string(job.sent["track"]) == "true" || name(job.sent["key"]) != ""
+}
+
 func firstOf(names ...string) string {
 	for _, each := range names {
 		if each != "" {

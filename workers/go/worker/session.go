@@ -289,7 +289,9 @@ func (s *session) attempt(run *run) {
 		}
 	}()
 	handler := handlers[run.job.Class]
-	if handler == nil {
+	if run.job.tracked() {
+		run.failure = &Failure{Class: "Tracked", Message: trackedJob}
+	} else if handler == nil {
 		run.failure = &Failure{Class: "UnknownJobClass", Message: "no handler for " + run.job.Class}
 	} else if err := handler(run.ctx, run.job); err != nil {
 		run.failure = &Failure{Class: fmt.Sprintf("%T", err), Message: err.Error()}

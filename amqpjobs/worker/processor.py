@@ -24,6 +24,10 @@ from amqpjobs.worker.tracking import Tracking
 log = logging.getLogger("amqpjobs.worker")
 
 
+TOGETHER = 10
+"""Jobs that are begun in one go."""
+
+
 class Processor:
     """`concurrency` slots. A slot runs one job at a time, and never a second while the first still runs.
 
@@ -57,9 +61,12 @@ class Processor:
         self._held: Delivery | None = None
         """Taken ahead of its turn, though it cannot wait for a thread: it is the next, once there is a slot."""
         self._all: set[Run] = set()
+        """What holds a slot."""
+        self._unrecorded = 0
+        """Runs that hold none any more, and of which the executor still has to say how they ended."""
         self._cancelled: Mapping[str, float] = {}
         fetcher.on_job = recorder.on_room = self.pump
-        executor.on_ended = self._ended
+        executor.on_ended, executor.on_over = self._ended, self._over
         tracking.on_granted, tracking.on_dropped = executor.start, self._dropped
 
     @property
@@ -85,20 +92,25 @@ class Processor:
             return
         self._pumping = True
         try:
-            while self._open and self._slot and self._recorder.room:
+            for _ in range(TOGETHER):
+                if not (self._open and self._slot() and self._recorder.room):
+                    break
                 delivery = self._held or self._fetcher.next()
                 if delivery is None:
                     break
                 self._held = None
                 self._begin(delivery)
+            else:  # the loop has other things to do in between: a job's first step may take long
+                asyncio.get_running_loop().call_soon(self.pump)
         finally:
             self._pumping = False
 
-    @property
     def _slot(self) -> bool:
         """Whether another run may be started, or at least handed to the threads."""
-        slots = self._concurrency if self._held is not None else self._concurrency + self._executor.ahead
-        return len(self._all) < slots
+        if self._unrecorded > self._concurrency:  # quick jobs would leave the loop no time to record them
+            return False
+        taken = len(self._all)
+        return taken < self._concurrency or (self._held is None and taken < self._concurrency + self._executor.ahead)
 
     def withdraw(self, queues: Collection[str] | None = None) -> None:
         """Give back what was taken and does not run yet, of these queues; of all when None."""
@@ -109,8 +121,7 @@ class Processor:
         if self._held is not None and _of(self._held, queues):
             self._ledger.give_back(self._held)
             self._held = None
-        if not self._all:
-            self._idle.set()
+        self._check_idle()
         self.pump()
 
     async def finish(self, timeout: float) -> int:
@@ -145,9 +156,13 @@ class Processor:
         return len(left)
 
     async def _all_ended(self) -> None:
-        while self._all:
+        while self._all or self._unrecorded:
             self._idle.clear()
             await self._idle.wait()
+
+    def _check_idle(self) -> None:
+        if not self._all and not self._unrecorded:
+            self._idle.set()
 
     def _begin(self, delivery: Delivery) -> None:
         try:
@@ -189,22 +204,30 @@ class Processor:
     def _dropped(self, run: Run) -> None:
         """It is not for us to run."""
         self._all.discard(run)
-        if not self._all:
-            self._idle.set()
+        self._check_idle()
         self.pump()
+
+    def _over(self, run: Run) -> None:
+        """Its slot is free: the next job begins before this one is recorded."""
+        self._all.remove(run)
+        self._unrecorded += 1
+        if not self._pumping:
+            self.pump()
 
     def _ended(self, runs: Sequence[tuple[Run, Ended]]) -> None:
         now = self._clock.wall()
         for run, ended in runs:
-            self._all.discard(run)
+            if run in self._all:
+                self._all.remove(run)
+            else:
+                self._unrecorded -= 1
             if run.interrupted:  # given back already, or about to be by the closing channel: no try was counted
                 continue
             try:
                 self._record(run, ended, now)
             except Exception:  # see _begin
                 log.exception("%s could not be recorded; it stays with the broker", run.job.cls)
-        if not self._all:
-            self._idle.set()
+        self._check_idle()
         self.pump()
 
     def _record(self, run: Run, ended: Ended, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,6 @@ class Run:
     __slots__ = (
         "_alarm",
         "_late",
-        "_never_began",
         "_task",
         "began",
         "cancelled",
@@ -47,7 +46,6 @@ class Run:
         "job",
         "lease",
         "passed",
-        "started",
     )
 
     def __init__(self, job: Job, context: JobContext, delivery: Delivery) -> None:
@@ -61,10 +59,7 @@ class Run:
         self.began = self.passed = 0.0
         """Steady seconds: when the function was called, and how long it took."""
         self._late = False
-        self.started = False
-        """Whether a task of its own has begun to await it."""
         self._task: asyncio.Task[None] | None = None
-        self._never_began: Callable[[Run, Ended], None]
         self._alarm: asyncio.TimerHandle | None = None
 
     def interrupt(self) -> None:
@@ -78,10 +73,9 @@ class Run:
             self.cancelled = self.context.cancelled = True
             self._cancel()
 
-    def awaited_by(self, task: asyncio.Task[None], never_began: Callable[[Run, Ended], None]) -> None:
-        """`task` awaits it, and tells how it ended; `never_began` is told that where the task cannot."""
+    def awaited_by(self, task: asyncio.Task[None]) -> None:
+        """`task` awaits it from here on."""
         self._task = task
-        self._never_began = never_began
         if self.cancelled:  # while a thread still made what is awaited here
             self._cancel()
 
@@ -91,16 +85,9 @@ class Run:
         return had
 
     def _cancel(self) -> None:
-        if self._task is None:
-            return
-        if not self.started:  # a task that is cancelled before its first step has no chance to tell
-            self._task.add_done_callback(self._cancelled_early)
-        self._task.cancel()
-
-    def _cancelled_early(self, _: asyncio.Task[None]) -> None:
-        if not self.started:
-            self.started = True
-            self._never_began(self, Ended(failure_of(asyncio.CancelledError())))
+        """A task that is cancelled before its first step could tell nobody: that step looks at `context.cancelled`."""
+        if self._task is not None and self.began:
+            self._task.cancel()
 
     def limit(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the job know, and cancel its task, once its time is over."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqpjobs.model import names
 from amqpjobs.model.tally import tally
-from amqpjobs.pipeline import decode
+from amqpjobs.pipeline import decode, runs
 from amqpjobs.pipeline.fingerprint import fingerprint
 from amqpjobs.pipeline.tables import RAW
 from amqpjobs.streams.port import Incoming, Properties
@@ -57,6 +58,29 @@ def test_whatever_is_in_a_message_it_is_rows(raw: Any, body: bytes | str) -> Non
     for row in rows(raw.name, body.encode() if isinstance(body, str) else body):
         assert row["offset"] == 7
         assert row["bad"] is None or row["body"] is not None
+
+
+ODD_MEMBERS = st.sampled_from([None, True, 0, -1, 1.0, 1.5, -0.0, 2**53 + 1, 2**63, 10**25, 1e300, "", "5", "é" * 256])
+ODD_RUNS = st.dictionaries(st.sampled_from([*metric(1), "from", "seq", "error_class", "code_version"]), ODD_MEMBERS)
+RUNS = st.builds(lambda odd: metric(3) | {"from": "w", "seq": 3} | odd, ODD_RUNS)
+
+
+@settings(max_examples=150, deadline=None)
+@given(bodies=st.lists(st.one_of(RUNS, st.lists(RUNS, max_size=3), ENTRIES), min_size=1, max_size=3))
+def test_by_the_column_or_one_by_one_the_rows_are_the_same(bodies: list[Any]) -> None:
+    messages = [message(body)._replace(offset=number) for number, body in enumerate(bodies * decode.FEW)]
+    apart = [decode.batch("raw_metrics", 1, [each]) for each in messages]
+    assert decode.batch("raw_metrics", 1, messages).to_pylist() == pa.Table.from_batches(apart).to_pylist()
+
+
+def test_what_workers_append_is_read_by_the_column_whatever_stands_beside_it() -> None:
+    plain = [message([metric(1), metric(2, wait_ms=0.00012345678901234567)])] * decode.FEW
+    assert runs.batch(0, plain) is not None
+    odd = [*plain, message(metric(1, duration_ms=float("nan"))), message(b"?"), *plain]
+    assert runs.batch(0, odd) is None
+    found = decode.batch("raw_metrics", 0, odd).to_pylist()
+    assert len(found) == 4 * decode.FEW + 2
+    assert [row["bad"] is None for row in found].count(False) == 1
 
 
 def test_a_metric_has_its_place_its_day_and_its_figures() -> None:

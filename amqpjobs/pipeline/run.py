@@ -23,7 +23,8 @@ from amqpjobs.streams.errors import BrokerError, Refused
 
 log = logging.getLogger("amqpjobs.pipeline")
 
-IDLE_PAUSE = 1.0
+IDLE_PAUSE = 5.0
+"""Seconds to wait once all is in the lake: a batch costs a second or two of CPU and some files, however small it is."""
 FAILED_PAUSE = 2.0
 ROLLUP_SECONDS = 60.0
 """Sums are this old at most."""

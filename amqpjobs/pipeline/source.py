@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from amqpjobs.pipeline import decode, reading
+from amqpjobs.pipeline import reading
 from amqpjobs.pipeline.tables import rows_schema
 from amqpjobs.settings import Settings
 from amqpjobs.streams import ranges
@@ -83,6 +83,9 @@ class _Rows:
         """The rows of a slice. Raises RangeLost when it is not all there."""
         if not isinstance(partition, Slice):
             return  # Spark plans an empty partition where we gave none
+        # Spark starts a Python process to ask for a schema, and one more to plan: neither decodes anything.
+        from amqpjobs.pipeline import decode  # noqa: PLC0415
+
         for messages in reading.messages(self.options.settings, partition.range, skip=self.options.skip):
             yield decode.batch(self.options.rows, partition.epoch, messages)
 

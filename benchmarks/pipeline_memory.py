@@ -1,4 +1,4 @@
-"""The most memory that this process and those below it took, while it was looked at."""
+"""What this process and those below it took: of memory the most while it was looked at, and of CPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from typing import Self
 import psutil
 
 EVERY = 0.5
+DRIVER, JVM, WORKERS = KINDS = ("the driver's Python", "the JVM", "Python workers")
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Seconds of CPU so far, by kind of process."""
+    me = psutil.Process()
+    found = dict.fromkeys(KINDS, 0.0) | {DRIVER: sum(me.cpu_times()[:2])}
+    for child in me.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            kind = _kind(child)
+            # Of Python also what has ended: Spark starts processes for each batch.
+            found[kind] += sum(child.cpu_times()[: 4 if kind == WORKERS else 2])
+    return found
+
+
+def _kind(child: psutil.Process) -> str:
+    return JVM if child.name() == "java" else WORKERS
 
 
 class Memory:
@@ -39,9 +56,9 @@ class Memory:
     def _look(self) -> None:
         me = psutil.Process()
         while not self._stop.wait(EVERY):
-            found = {"the driver's Python": me.memory_info().rss, "the JVM": 0, "Python workers": 0}
+            found = dict.fromkeys(KINDS, 0) | {DRIVER: me.memory_info().rss}
             for child in me.children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    found["the JVM" if child.name() == "java" else "Python workers"] += child.memory_info().rss
+                    found[_kind(child)] += child.memory_info().rss
             for name, size in found.items():
                 self.most[name] = max(self.most.get(name, 0), size)

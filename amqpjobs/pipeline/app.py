@@ -43,10 +43,13 @@ class Pipeline:
 
     def run(self, *, once: bool, most: int, stopped: Callable[[], bool] = lambda: False) -> None:
         """Read and sum up; see `Loop`."""
-        slices = self.spark.sparkContext.defaultParallelism
-        ingest = Ingest(self.spark, self.lake, self.planner, url=self.settings.url, most=most, slices=slices)
         upkeep = Upkeep(self.spark, self.lake, self.settings)
-        Loop(self.spark, self.lake, ingest, upkeep, Progress(), stopped, once).run()
+        Loop(self.spark, self.lake, self.ingest(most), upkeep, Progress(), stopped, once).run()
+
+    def ingest(self, most: int) -> Ingest:
+        """What fills the raw tables, in as many slices as Spark has cores."""
+        slices = self.spark.sparkContext.defaultParallelism
+        return Ingest(self.spark, self.lake, self.planner, url=self.settings.url, most=most, slices=slices)
 
     def tidy(self) -> None:
         """What `run` does every hour."""

@@ -12,6 +12,7 @@ from amqpjobs.pipeline.ingest import Ingest
 from amqpjobs.pipeline.lake import Lake
 from amqpjobs.pipeline.planner import Planner
 from amqpjobs.pipeline.progress import Progress
+from amqpjobs.pipeline.rollup import roll_up
 from amqpjobs.pipeline.run import Loop
 from amqpjobs.pipeline.session import session
 from amqpjobs.pipeline.upkeep import Upkeep
@@ -26,7 +27,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     # Little data: compiling a query takes longer than running it does.
     extra |= {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
     extra |= {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false"}
-    spark = session(Settings(), extra, quick=True)
+    # One task at a time: the others would only wait for a core, each in a Python process that has to be started.
+    spark = session(Settings(spark_master="local[1,3]"), extra, quick=True)
     yield spark
     spark.stop()
 
@@ -47,12 +49,13 @@ Pipe = Callable[..., None]
 
 
 @pytest.fixture
-def pipe(spark: Any, declared: Settings, lake: Lake) -> Pipe:
-    """Run the pipeline once, to the end of what is there."""
+def pipe(spark: Any, declared: Settings, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Pipe:
+    """Run the pipeline once, to the end of what is there; without `sums`, as if it was killed before it summed up."""
 
-    def run(most: int = 250_000) -> None:
+    def run(most: int = 250_000, *, sums: bool = True) -> None:
         planner = Planner(declared)
         try:
+            monkeypatch.setattr("amqpjobs.pipeline.run.roll_up", roll_up if sums else lambda spark, lake: [])
             with lake.writing():
                 ingest = Ingest(spark, lake, planner, url=declared.url, most=most, slices=2)
                 loop = Loop(spark, lake, ingest, Upkeep(spark, lake, declared), Progress(), lambda: False, once=True)

@@ -92,7 +92,12 @@ async def broker(options: argparse.Namespace, folder: Path) -> AsyncIterator[tup
         vhost = given.create_vhost()
 
         async def close() -> None:
-            print(f"closed {given.close_connections(vhost)} connections", flush=True)
+            deadline, closed = time.monotonic() + PATIENCE, 0
+            while not closed:  # its management API lists a connection seconds after it began
+                assert time.monotonic() < deadline, "nobody is connected"
+                await asyncio.sleep(0.2)
+                closed = await asyncio.to_thread(given.close_connections, vhost)
+            print(f"closed {closed} connections", flush=True)
 
         try:
             yield given.url_of(vhost), close
@@ -149,10 +154,10 @@ async def _chaos(
                 append, Settings(url=url), names.METRICS, mixed(part[at : at + CHUNK], seed=len(metrics) + at)
             )
         metrics += part
-        if kill == options.kills // 2:
-            await disturb()
         if kill < options.kills:
             await pipeline.until_it_reads()
+            if kill == options.kills // 2:
+                await disturb()
             await asyncio.sleep(rng.uniform(0, options.pause))
             print(f"{len(metrics)} rows: killed a {pipeline.kill(rng, cluster)}", flush=True)
     pipeline.process.terminate()

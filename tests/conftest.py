@@ -22,7 +22,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests import container, parallel
-from tests.parallel import pytest_xdist_make_scheduler  # noqa: F401 - a hook
+from tests.parallel import pytest_configure, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.patience import PATIENCE
 
 

@@ -1,11 +1,17 @@
 """How pytest-xdist shares out the tests (`make test`, or `pytest -n 3`): one by one, the long ones first.
 
 Each process has a broker of its own, unless the session was given one. Only tests that share something stay together.
+
+A failure is told at once, and a run that is terminated tells what was running: pytest does so at the end only, which a
+run that is killed for its time does not come to.
 """
 
 from __future__ import annotations
 
 import re
+import signal
+import time
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -45,3 +51,42 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = group_of
     return scheduler
+
+
+class Told:
+    """In the process that the others report to."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._running: dict[str, float] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running[nodeid] = time.monotonic()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.pop(nodeid, None)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._say(f"FAILED {report.nodeid} ({report.when}, {report.duration:.1f} s)\n{report.longreprtext}")
+
+    def terminated(self, number: int, frame: FrameType | None) -> None:
+        """Tell what runs, and end as after Ctrl-C: with what has failed."""
+        now = time.monotonic()
+        lines = [f"  {nodeid}, for {now - since:.0f} s" for nodeid, since in self._running.items()]
+        self._say("\n".join(["terminated while there ran:", *lines]))
+        raise KeyboardInterrupt
+
+    def _say(self, text: str) -> None:
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.write_line("\n" + text)
+            terminal.flush()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        return
+    told = Told(config)
+    config.pluginmanager.register(told, "told")
+    signal.signal(signal.SIGTERM, told.terminated)

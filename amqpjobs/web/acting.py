@@ -4,6 +4,7 @@ claimed it), 202 not known yet. Many: 200 with a verdict for each, or 202 while 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Body, Query, Request
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from amqpjobs.action import Action, Order
 from amqpjobs.model import fields, names
 from amqpjobs.model.protocol import Target, Verdict
+from amqpjobs.model.words import WORDS
 from amqpjobs.streams.audit_store import Action as Recorded
 from amqpjobs.streams.errors import ConfirmTimeout
 from amqpjobs.streams.listing import Search
@@ -111,49 +113,52 @@ DOORS = (
     Door("POST", "retries", "/retry", "retry", "Run the next try of a failed job now."),
     Door("POST", "retries", "/kill", "kill", "Try a failed job no more: it joins the dead."),
     Door("POST", "dead-jobs", "/retry", "requeue", "Run a dead job again, from its first try."),
+    *(
+        Door("POST", place, "/restore", "restore", "Undo the last deletion of a job, while its stream still holds it.")
+        for place in SETS
+    ),
 )
 
 
-def _open(door: Door) -> None:
-    async def act(request: Request, jid: str, entry: Entry = None) -> Response:
-        return await _one(request, door.word, door.place, Target(jid, entry or None))
+MOVES = ("scheduled-jobs", "retries")
+"""Where jobs have a time to run at."""
 
-    path = f"/api/{door.place}/{{jid:path}}{door.suffix}"
-    name = f"{door.word}_{door.place}"
+
+def _open(method: str, path: str, act: Callable[..., Awaitable[Response]], about: str, status: int = 204) -> None:
+    name = path.removeprefix("/api/").replace("/{jid:path}", "").replace("/", "_")
     router.add_api_route(
-        path, act, methods=[door.method], status_code=204, name=name, summary=door.about, description=door.about
+        path, act, methods=[method], status_code=status, name=f"{name}_{method}", summary=about, description=about
     )
 
 
+def _open_door(door: Door) -> None:
+    async def act(request: Request, jid: str, entry: Entry = None) -> Response:
+        return await _one(request, door.word, door.place, Target(jid, entry or None))
+
+    _open(door.method, f"/api/{door.place}/{{jid:path}}{door.suffix}", act, door.about)
+
+
+def _open_moves(place: str) -> None:
+    async def reschedule(request: Request, jid: str, moment: Moment, entry: Entry = None) -> Response:
+        return await _one(request, "reschedule", place, Target(jid, entry or None), moment.at)
+
+    _open("POST", f"/api/{place}/{{jid:path}}/reschedule", reschedule, "Let a job that waits run at another time.")
+
+
+def _open_bulk(place: str) -> None:
+    async def bulk(request: Request, wanted: Annotated[Bulk, Body()]) -> Response:
+        return await _many(request, place, wanted)
+
+    words = ", ".join(f"`{word}`" for word, meaning in WORDS.items() if SETS[place] in meaning.streams)
+    _open("POST", f"/api/{place}/actions", bulk, f"Act on many jobs, or on all that match: {words}.", 200)
+
+
 for each in DOORS:
-    _open(each)
-
-
-@router.post("/api/{place}/{jid:path}/reschedule", status_code=204)
-async def reschedule(request: Request, place: str, jid: str, moment: Moment, entry: Entry = None) -> Response:
-    """Let a job that waits (scheduled, or for its next try) run at another time."""
-    return await _one(request, "reschedule", place, Target(jid, entry or None), moment.at)
-
-
-@router.post("/api/{place}/{jid:path}/restore", status_code=204)
-async def restore(request: Request, place: str, jid: str, entry: Entry = None) -> Response:
-    """Undo the last deletion of a job, while its stream still holds it."""
-    return await _one(request, "restore", place, Target(jid, entry or None))
-
-
-@router.post("/api/{place}/actions")
-async def bulk(request: Request, place: str, wanted: Annotated[Bulk, Body()]) -> Response:
-    """Act on many jobs, or on all that match: `delete`, `trigger`, `reschedule`, `retry`, `kill`, `requeue`,
-    `restore`."""
-    order = _order(request, wanted.action, place, wanted.at)
-    if isinstance(order, Response):
-        return order
-    try:
-        chosen = wanted.chosen()
-    except ValueError as error:
-        return problem(422, "Parameters out of bounds", str(error))
-    action = await choosing.act(_views(request), order, chosen)
-    return action if isinstance(action, Response) else await asyncio.to_thread(told, action)
+    _open_door(each)
+for name in MOVES:
+    _open_moves(name)
+for name in SETS:
+    _open_bulk(name)
 
 
 @router.post("/api/actions/{action}/undo")
@@ -216,6 +221,18 @@ def _failed(action: Action) -> Response | None:
     return problem(503, "Not done", str(action.error), action=action.id)
 
 
+async def _many(request: Request, place: str, wanted: Bulk) -> Response:
+    order = _order(request, wanted.action, place, wanted.at)
+    if isinstance(order, Response):
+        return order
+    try:
+        chosen = wanted.chosen()
+    except ValueError as error:
+        return problem(422, "Parameters out of bounds", str(error))
+    action = await choosing.act(_views(request), order, chosen)
+    return action if isinstance(action, Response) else await asyncio.to_thread(told, action)
+
+
 async def _one(request: Request, word: str, place: str, job: Target, at: str | float | None = None) -> Response:
     order = _order(request, word, place, at)
     if isinstance(order, Response):
@@ -236,8 +253,6 @@ async def _one(request: Request, word: str, place: str, job: Target, at: str | f
 
 
 def _order(request: Request, word: str, place: str, at: str | float | None) -> Order | Response:
-    if place not in SETS:
-        return problem(404, "Not Found")
     try:
         due = None if at is None else fields.instant(at)
         if isinstance(due, fields.Problem):

@@ -33,6 +33,7 @@ from amqpjobs.web import (
     prometheus,
     queue_pages,
     recurring,
+    resources,
     tracked_pages,
 )
 from amqpjobs.web.access import Access
@@ -82,9 +83,8 @@ def create_app(
     app.state.renderer = pages.Renderer(settings.web_root_path)
     app.state.access = Access.of(settings, clock)
     app.state.ocypod = ocypod_config.read(settings.ocypod)
-    for module in _MODULES:
-        app.include_router(module.router)
-    problems.install(app, [module.router for module in _MODULES])
+    app.router.routes.extend(resources.ordered(module.router for module in _MODULES))
+    problems.install(app)
     description.install(app)
     app.add_middleware(Guard, access=app.state.access, hosts=tuple(hosts))
     if settings.web_root_path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Body, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -22,6 +22,7 @@ from amqpjobs.web.tracked import answer, done, door, judged
 router = APIRouter(prefix="/api/jobs", tags=["tracked jobs"])
 
 _JSON = ConfigDict(extra="forbid", strict=True)
+Number = Annotated[int, Path(ge=1, lt=10**18, description="Of a tracked job, its number.")]
 
 
 class NewJob(BaseModel):
@@ -149,28 +150,28 @@ async def cancel(request: Request, key: Key) -> Response:
     return await judged(request, Withdraw(key.queue, key.key), done)
 
 
-@router.patch("/{id_:int}", status_code=204)
-async def report(request: Request, id_: int, said: Annotated[Said, Body()]) -> Response:
+@router.patch("/{jid:path}", status_code=204)
+async def report(request: Request, jid: Number, said: Annotated[Said, Body()]) -> Response:
     """Output, progress, log lines, and how it ended."""
     output = await asyncio.to_thread(text.member, await request.body(), "output")
     status = None if said.status is None else State(said.status)
     act = Report(
-        id_, request.headers.get("X-Attempt"), status, output, said.error, said.permanent, said.retry_at,
+        jid, request.headers.get("X-Attempt"), status, output, said.error, said.permanent, said.retry_at,
         said.progress, tuple(said.lines),
     )  # fmt: skip
     return await judged(request, act, done)
 
 
-@router.post("/{id_:int}/beat", status_code=204)
-async def beat(request: Request, id_: int) -> Response:
+@router.post("/{jid:path}/beat", status_code=204)
+async def beat(request: Request, jid: Number) -> Response:
     """A sign of life of one job."""
-    return await judged(request, Beat(id_, request.headers.get("X-Attempt")), done)
+    return await judged(request, Beat(jid, request.headers.get("X-Attempt")), done)
 
 
-@router.delete("/{id_:int}", status_code=204)
-async def delete(request: Request, id_: int) -> Response:
+@router.delete("/{jid:path}", status_code=204)
+async def delete(request: Request, jid: Number) -> Response:
     """Forget a job, whatever it does."""
-    return await judged(request, Delete(id_), done)
+    return await judged(request, Delete(jid), done)
 
 
 def _whole(found: Judged) -> dict[str, Any]:

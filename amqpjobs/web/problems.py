@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match, Route
 
 from amqpjobs.model import text
 
@@ -24,28 +20,18 @@ def problem(status: int, title: str, detail: str = "", **more: object) -> Respon
     return Response(text.dump(text.strict({**body, **more})), status, media_type=MEDIA_TYPE)
 
 
-def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Answer every error of the application this way; `routers` are all that it has."""
-
-    async def http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        response = problem(error.status_code, str(error.detail))
-        response.headers.update(error.headers or {})
-        if error.status_code == 405:  # of all routes of the path, where Starlette names the methods of the first
-            response.headers["Allow"] = ", ".join(sorted(_methods(request, routers)))
-        return response
-
+def install(app: FastAPI) -> None:
+    """Answer every error of the application this way."""
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _fault)
 
 
-def _methods(request: Request, routers: Iterable[APIRouter]) -> set[str]:
-    found: set[str] = set()
-    for route in (route for router in routers for route in router.routes):
-        if isinstance(route, Route | APIRoute) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return found
+async def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = problem(error.status_code, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

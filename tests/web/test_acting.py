@@ -106,7 +106,7 @@ async def test_one_job_at_a_time(visitor: Visitor) -> None:
     [
         ("DELETE", "/api/none/j", None, 404),
         ("POST", "/api/none/actions", {"action": "delete", "all": True}, 404),
-        ("POST", "/api/dead-jobs/j/reschedule", {"at": 1}, 422),
+        ("POST", "/api/dead-jobs/j/reschedule", {"at": 1}, 405),
         ("POST", "/api/retries/j/reschedule", {"at": "soon"}, 422),
         ("POST", "/api/retries/j/reschedule", {}, 422),
         ("POST", "/api/retries/actions", {"action": "vanish", "all": True}, 422),

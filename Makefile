@@ -1,17 +1,19 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-brokers chaos chaos-pipeline bench screenshots check format lock
+.PHONY: help setup demo test test-brokers chaos chaos-pipeline bench schemathesis screenshots check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
 help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address (PIPELINE=1: Spark too)"
 	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
-	@echo "make chaos    a long run that kills parts at random, then counts; then 20 clients race at three HTTP servers,"
-	@echo "              without faults and with (SECONDS=600 RATE=100 SEED=1 JOBS=5000 KILLS=20)"
+	@echo "make chaos    a long run that kills parts at random, then counts; then a worker's network is cut for two"
+	@echo "              minutes, and 20 clients race at three HTTP servers, without faults and with"
+	@echo "              (SECONDS=600 RATE=100 SEED=1 JOBS=5000 KILLS=20)"
 	@echo "make chaos-pipeline   the pipeline killed at random, then counted (ROWS=200000 KILLS=10 SEED=1 CLUSTER=1);"
 	@echo "              MINUTES=60 instead: its lag and memory under RATE=500 jobs a second"
 	@echo "make bench    ours and its peers measured on this machine (ONLY=noop,enqueue a part; docs/benchmarks.md)"
+	@echo "make schemathesis    requests of all kinds by the interface's own description (SECONDS=600 EXAMPLES=50)"
 	@echo "make screenshots    every page of the dashboard, light and dark, desktop and phone, as pictures (FOLDER=screenshots)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
 	@echo "make check    ruff, mypy and the import contracts"
@@ -42,6 +44,7 @@ chaos:
 	@scripts/setup test
 	@$(PYTHON_IN_VENV) -m tests.chaos --seconds $${SECONDS:-600} --rate $${RATE:-100} --seed $${SEED:-1}
 	@$(PYTHON_IN_VENV) -m tests.chaos.race --jobs $${JOBS:-5000} --clients 20 --seed $${SEED:-1}
+	@$(PYTHON_IN_VENV) -m tests.chaos.cut
 	@$(PYTHON_IN_VENV) -m tests.chaos.race --jobs $${JOBS:-5000} --clients 20 --kills $${KILLS:-20} --seed $${SEED:-1}
 
 chaos-pipeline:
@@ -56,6 +59,10 @@ bench:
 	@if [ -z "$$BENCH_URL" ]; then AMQPJOBS_TEST_URL= scripts/setup test; else scripts/setup; fi
 	@benchmarks/setup
 	@PYTHONPATH=. $(PYTHON_IN_VENV) -m benchmarks
+
+schemathesis:
+	@scripts/setup test
+	@$(PYTHON_IN_VENV) -m tests.web.examining --seconds $${SECONDS:-600} --examples $${EXAMPLES:-50}
 
 screenshots:
 	@scripts/setup test

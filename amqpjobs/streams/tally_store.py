@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ _SPREAD = "SELECT count, failed, timed, run_us, run, wait FROM spreads WHERE (si
 FINE = 6 * 3600.0
 """Seconds for which spreads are kept by the minute."""
 MOST_VERSIONS = 200
+_CLOCKS_DIFFER = 5.0
+"""Seconds by which the clocks of who enqueues and who runs may differ."""
 _ADD_OUTCOME = f"""
 INSERT INTO outcomes ({", ".join(Outcome._fields)}) VALUES ({", ".join("?" * len(Outcome._fields))})
 """  # noqa: S608 (constants only)
@@ -209,6 +211,16 @@ class TallyStore:
         """The last runs of a job among those that are remembered, in the order of the stream."""
         asked = f"SELECT {', '.join(Outcome._fields)} FROM outcomes WHERE jid = ? ORDER BY row DESC LIMIT ?"  # noqa: S608
         return [Outcome(*row) for row in self._db.execute(asked, (jid, limit))][::-1]
+
+    def begun(self, jobs: Iterable[tuple[str, float]]) -> set[str]:
+        """Which of these jobs, by jid and when each was enqueued (seconds since 1970), have run since then; and those
+        that were enqueued before the runs that are remembered, of which nobody can tell."""
+        oldest = self._db.execute("SELECT row, at FROM outcomes ORDER BY row LIMIT 1").fetchone()
+        horizon = self.began if oldest is None or oldest[0] == 1 else oldest[1]
+        asked = "SELECT 1 FROM outcomes WHERE jid = ? AND at >= ? LIMIT 1"
+        return {
+            jid for jid, at in jobs if at < horizon or self._db.execute(asked, (jid, at - _CLOCKS_DIFFER)).fetchone()
+        }
 
     def classes(self, queue: str, since: float) -> list[tuple[str, int, int]]:
         """The classes that ran from a queue since the minute of the instant `since`: name, runs, failed runs."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Body, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.responses import Response
 
 from amqpjobs.action import Action, Order
@@ -18,7 +18,7 @@ from amqpjobs.model.words import WORDS
 from amqpjobs.streams.audit_store import Action as Recorded
 from amqpjobs.streams.errors import ConfirmTimeout
 from amqpjobs.streams.listing import Search
-from amqpjobs.web import choosing
+from amqpjobs.web import choosing, schemas
 from amqpjobs.web.auth import visitor
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import Limit, Offset, json_response
@@ -32,7 +32,7 @@ SETS = {"scheduled-jobs": names.SCHEDULED, "retries": names.RETRIES, "dead-jobs"
 MOST_JOBS = 10_000
 
 Entry = Annotated[str | None, Query(max_length=200, description="Of a jid that waits several times, this one.")]
-When = Annotated[str | float | None, Field(description="A time: seconds since 1970, or ISO 8601.")]
+When = Annotated[str | float | None, WithJsonSchema(schemas.TIME_OR_NULL)]
 
 
 class Job(BaseModel):
@@ -42,11 +42,29 @@ class Job(BaseModel):
     entry: str | None = Field(default=None, min_length=1)
 
 
+def _kinds(schema: schemas.Schema) -> None:
+    """Jobs that are named, or a search; with a time where they are to move there."""
+    words = schema["properties"]["action"].get("enum", list(WORDS))
+    texts: schemas.Schema = {key: {"maxLength": 0} for key in ("search", "q", "class", "queue", "tag", "error")}
+    times = dict.fromkeys(("since", "until"), schemas.ABSENT)
+    named = {"jobs": {"minItems": 1}, "all": {"const": False}, **texts, **times}
+    found = {"jobs": {"maxItems": 0}, "all": {"const": True}}
+    schema["anyOf"] = [
+        {"required": needed, "properties": {**whom, "action": {"enum": which}, **more}}
+        for whom, key, never in ((named, "jobs", ""), (found, "all", "restore"))
+        for which, needed, more in (
+            ([word for word in words if word not in ("reschedule", never)], [key], {}),
+            ([word for word in words if word == "reschedule"], [key, "at"], {"at": schemas.TIME}),
+        )
+        if which
+    ]
+
+
 class Bulk(BaseModel):
     """Many jobs, named one by one or all that match, as in lists (`q` is `search`); `at` is where `reschedule` moves
     them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_kinds)
 
     action: str
     jobs: list[Job] = Field(default_factory=list, max_length=MOST_JOBS)
@@ -87,12 +105,33 @@ class Bulk(BaseModel):
         return read(words | written)
 
 
+class BulkScheduled(Bulk):
+    """Of scheduled jobs."""
+
+    action: Literal["delete", "trigger", "reschedule", "restore"]
+
+
+class BulkRetries(Bulk):
+    """Of retries."""
+
+    action: Literal["delete", "retry", "kill", "reschedule", "restore"]
+
+
+class BulkDead(Bulk):
+    """Of dead jobs."""
+
+    action: Literal["delete", "requeue", "restore"]
+
+
+BULKS = {"scheduled-jobs": BulkScheduled, "retries": BulkRetries, "dead-jobs": BulkDead}
+
+
 class Moment(BaseModel):
     """The time that a job is to run at."""
 
     model_config = ConfigDict(extra="forbid")
 
-    at: Annotated[str | float, Field(description="Seconds since 1970, or ISO 8601.")]
+    at: Annotated[str | float, WithJsonSchema(schemas.TIME)]
 
 
 class Door(NamedTuple):
@@ -145,10 +184,11 @@ def _open_moves(place: str) -> None:
     _open("POST", f"/api/{place}/{{jid:path}}/reschedule", reschedule, "Let a job that waits run at another time.")
 
 
-def _open_bulk(place: str) -> None:
-    async def bulk(request: Request, wanted: Annotated[Bulk, Body()]) -> Response:
+def _open_bulk(place: str, kind: type[Bulk]) -> None:
+    async def bulk(request: Request, wanted: Bulk) -> Response:
         return await _many(request, place, wanted)
 
+    bulk.__annotations__["wanted"] = Annotated[kind, Body()]
     words = ", ".join(f"`{word}`" for word, meaning in WORDS.items() if SETS[place] in meaning.streams)
     _open("POST", f"/api/{place}/actions", bulk, f"Act on many jobs, or on all that match: {words}.", 200)
 
@@ -157,8 +197,8 @@ for each in DOORS:
     _open_door(each)
 for name in MOVES:
     _open_moves(name)
-for name in SETS:
-    _open_bulk(name)
+for name, kind in BULKS.items():
+    _open_bulk(name, kind)
 
 
 @router.post("/api/actions/{action}/undo")

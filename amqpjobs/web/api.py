@@ -120,7 +120,7 @@ async def _listed(request: Request, stream: str, wanted: Search) -> Response:
     try:
         page = await _views(request).page(stream, wanted)
     except ValueError as error:
-        return problem(422, "Parameters out of bounds", str(error))
+        return problem(404, "Not found", str(error))
     headers = {
         "X-Total-Count": str(page.matching),
         "X-Total-At-Least": None if page.exact else "true",

@@ -17,6 +17,7 @@ _PROBLEM = {
     },
     "required": ["type", "title", "status"],
 }  # fmt: skip
+_JSON: dict[str, Any] = {"application/json": {"schema": {}}}
 _MEANT = {
     "400": "It cannot be understood.",
     "404": "There is no such thing.",
@@ -52,9 +53,11 @@ def _complete(told: dict[str, Any]) -> None:
         "204": {"description": "Done, or there is nothing."},
         "default": {"description": "Any other problem.", "content": content},
     }
+    unknown = {"202": {"description": "Sent; its outcome is not known yet.", "content": _JSON}}
     for methods in told["paths"].values():
-        for operation in methods.values():
-            operation["responses"] = {**problems, **other, **_own(operation["responses"])}
+        for method, operation in methods.items():
+            more = other if method == "get" else {**other, **unknown}
+            operation["responses"] = {**problems, **more, **_own(operation["responses"])}
 
 
 def _own(responses: dict[str, Any]) -> dict[str, Any]:

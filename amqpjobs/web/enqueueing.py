@@ -7,18 +7,23 @@ import secrets
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.responses import Response
 
 from amqpjobs.client import Client
 from amqpjobs.model import fields, names, text
+from amqpjobs.payload import MAX_RETRY, MOST_KEY
 from amqpjobs.streams.errors import BrokerError, ConfirmTimeout, TooLarge
+from amqpjobs.web import schemas
 from amqpjobs.web.kue_acts import NewJob, create
 from amqpjobs.web.lists import views_of
 from amqpjobs.web.problems import problem
 from amqpjobs.web.responses import json_response
 
 router = APIRouter()
+
+
+Seconds = Annotated[float, Field(gt=0, lt=1e15)]
 
 
 class Wanted(BaseModel):
@@ -28,21 +33,21 @@ class Wanted(BaseModel):
 
     cls: str = Field(alias="class", min_length=1)
     args: list[Any] | dict[str, Any] = Field(default_factory=list, description="A list, or an object of keywords.")
-    at: Annotated[str | float | None, Field(description="When: seconds since 1970, or ISO 8601. Absent: now.")] = None
-    jid: str | None = Field(default=None, min_length=1)
-    queue: str | None = None
-    retry: bool | int | None = None
-    priority: int | None = None
-    tags: list[str] | None = None
-    timeout: float | None = None
-    retry_delays: list[float] | None = None
-    min_backoff: float | None = None
-    max_backoff: float | None = None
-    expires_in: float | None = None
+    at: Annotated[str | float | None, WithJsonSchema(schemas.TIME_OR_NULL)] = None
+    jid: Annotated[str | None, WithJsonSchema(schemas.JID)] = Field(default=None, min_length=1)
+    queue: str | None = Field(default=None, pattern=schemas.QUEUE)
+    retry: bool | Annotated[int, Field(ge=0, le=MAX_RETRY)] | None = None
+    priority: int | None = Field(default=None, ge=0, le=names.MAX_PRIORITY)
+    tags: list[Annotated[str, Field(min_length=1)]] | None = None
+    timeout: Seconds | None = None
+    retry_delays: list[Annotated[float, Field(ge=0, lt=1e15)]] | None = Field(default=None, min_length=1)
+    min_backoff: Seconds | None = None
+    max_backoff: Seconds | None = None
+    expires_in: Seconds | None = None
     dead: bool | None = None
-    backtrace: bool | int | None = None
+    backtrace: bool | Annotated[int, Field(ge=0, le=10_000)] | None = None
     track: bool | None = None
-    key: str | None = None
+    key: str | None = Field(default=None, min_length=1, max_length=MOST_KEY)
     meta: dict[str, Any] | None = None
 
     def options(self) -> dict[str, Any]:
@@ -57,11 +62,22 @@ class Wanted(BaseModel):
         return found
 
 
-_SCHEMA = {"anyOf": [Wanted.model_json_schema(), NewJob.model_json_schema()]}
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
+_CHANGED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The job of that key, as it was changed.", "content": {"application/json": {"schema": {}}}}
+}
+_TRACKED = NewJob.model_json_schema()
+_NO_AMQP: schemas.Schema = {"const": False}
+_SCHEMA = {
+    "anyOf": [
+        Wanted.model_json_schema(),
+        schemas.narrowed(_TRACKED, ("type",), type={**_TRACKED["properties"]["type"], "minLength": 1}),
+        schemas.narrowed(_TRACKED, ("type",), amqp=_NO_AMQP),
+        schemas.narrowed(_TRACKED, ("key",), amqp=_NO_AMQP),
+    ]
+}
 
 
-@router.post("/api/jobs", status_code=201, tags=["jobs"], openapi_extra=_BODY)
+@router.post("/api/jobs", status_code=201, tags=["jobs"], responses=_CHANGED, openapi_extra=schemas.body(_SCHEMA))
 async def enqueue(request: Request) -> Response:
     """Put a job on its queue, now or later. 201: the broker has confirmed it; 202: it may have arrived (with the same
     `jid` a second copy can be told apart); 503: it was not sent. With a `type` or `key`, and no `class`: a tracked job,

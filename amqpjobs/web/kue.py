@@ -34,6 +34,9 @@ NAMES = {state: name for name, states in STATES.items() for state in states}
 BEHIND = 10_000
 """Changes that wait for a reader of events; who is further behind is told so, and to look again."""
 
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Events, as long as they are read.", "content": {"text/event-stream": {"schema": {}}}}
+}
 JobType = Annotated[str | None, Query(alias="type", max_length=4096, description="Only jobs of this type.")]
 
 
@@ -70,7 +73,7 @@ async def types(request: Request) -> Response:
     return answer(await it.query(it.view.store.types))
 
 
-@router.get("/events")
+@router.get("/events", response_class=StreamingResponse, responses=_STREAM)
 async def events(request: Request) -> Response:
     """State changes as server-sent events, from now on: `job`, and `gone` for what was deleted or has expired."""
     stream = _events(door(request), request.app.state.pulse)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from starlette.responses import Response
 
 from amqpjobs.model import text
@@ -15,14 +15,27 @@ from amqpjobs.model.tracked import DEFAULT_POLICY, Flags, Judged, RunAt, Word
 from amqpjobs.model.tracked_commands import Beat, Bump, Delete, Dispatch, Report, Take, Withdraw
 from amqpjobs.model.tracked_priority import NAMES
 from amqpjobs.model.tracked_settings import policy_of
+from amqpjobs.web import schemas
 from amqpjobs.web.kue import shown
 from amqpjobs.web.problems import problem
 from amqpjobs.web.tracked import answer, done, door, judged
 
 router = APIRouter(prefix="/api/jobs", tags=["tracked jobs"])
 
+MOST = 2**53
+"""A priority's most: up to here every language's numbers are exact."""
 _JSON = ConfigDict(extra="forbid", strict=True)
 Number = Annotated[int, Path(ge=1, lt=10**18, description="Of a tracked job, its number.")]
+
+
+def _either(schema: schemas.Schema) -> None:
+    schema["anyOf"] = [{"required": [name], "properties": {name: {"type": "string"}}} for name in ("queue", "type")]
+
+
+Priority = Annotated[
+    int | str,
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": -MOST, "maximum": MOST}, {"enum": [*NAMES]}]}),
+]
 
 
 class NewJob(BaseModel):
@@ -34,14 +47,14 @@ class NewJob(BaseModel):
     model_config = _JSON
 
     type: str = Field(default="", max_length=4096)
-    queue: str = Field(default="default", pattern=r"^[A-Za-z0-9._:\-]{1,200}$")
+    queue: str = Field(default="default", pattern=schemas.QUEUE)
     data: Any = None
     key: str = Field(default="", max_length=4096)
-    priority: int | str = 0
+    priority: Priority = 0
     tags: list[str] = Field(default_factory=list, max_length=100)
     delay: float | None = Field(default=None, ge=0, le=1e12)
     run_at: float | None = Field(default=None, ge=-1e11, le=1e11)
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], WithJsonSchema(schemas.POLICY)] = Field(default_factory=dict)
     update_data: bool = True
     update_run_at: bool | Literal["if_later", "if_earlier"] = True
     update_retry_strategy: bool = False
@@ -52,9 +65,9 @@ class NewJob(BaseModel):
 class Wanted(BaseModel):
     """What to take: the next of a queue, of a type, or of both."""
 
-    model_config = _JSON
+    model_config = _JSON | ConfigDict(json_schema_extra=_either)
 
-    queue: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._:\-]{1,200}$")
+    queue: str | None = Field(default=None, pattern=schemas.QUEUE)
     type: str | None = Field(default=None, max_length=4096)
     worker: str = Field(default="", max_length=4096)
 
@@ -65,7 +78,7 @@ class Worker(BaseModel):
     model_config = _JSON
 
     worker: str = Field(min_length=1, max_length=4096)
-    queue: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._:\-]{1,200}$")
+    queue: str | None = Field(default=None, pattern=schemas.QUEUE)
 
 
 class Key(BaseModel):
@@ -73,7 +86,7 @@ class Key(BaseModel):
 
     model_config = _JSON
 
-    queue: str = Field(pattern=r"^[A-Za-z0-9._:\-]{1,200}$")
+    queue: str = Field(pattern=schemas.QUEUE)
     key: str = Field(min_length=1, max_length=4096)
 
 
@@ -134,11 +147,11 @@ async def take(request: Request, wanted: Wanted) -> Response:
 
 @router.post("/bump", status_code=204)
 async def bump(request: Request, worker: Worker) -> Response:
-    """A sign of life of all that a worker runs; 410: nothing of it runs any more, it was evicted."""
+    """A sign of life of all that a worker runs; 404: nothing of it runs any more, it was evicted."""
 
     def told(found: Judged) -> Response:
         if found.verdict.word is Word.EMPTY:
-            return problem(410, "Gone", "Nothing of this worker runs: it has nothing, or was silent for too long.")
+            return problem(404, "Not found", "Nothing of this worker runs: it has nothing, or was silent for too long.")
         return done(found)
 
     return await judged(request, Bump(worker.worker, worker.queue), told)

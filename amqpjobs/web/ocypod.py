@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections import Counter
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from amqpjobs.model.tracked import DEFAULT_POLICY, Judged, Tracked, Word
-from amqpjobs.model.tracked_commands import Beat, Delete, DropQueue, Report, SetQueue, Take
+from amqpjobs.model.tracked_commands import MOST_TEXT, Beat, Delete, DropQueue, Report, SetQueue, Take
 from amqpjobs.model.tracked_settings import policy_of
 from amqpjobs.web import ocypod_wire as wire
+from amqpjobs.web import schemas
 from amqpjobs.web.ocypod_config import OcypodConfig
 from amqpjobs.web.problems import problem
 from amqpjobs.web.tracked import answer, done, door, judged
 
 router = APIRouter()
 
+Name = Annotated[str, Path(description="A queue's name.", json_schema_extra={"pattern": schemas.QUEUE})]
+Tag = Annotated[str, Path(description="A tag.", json_schema_extra={"maxLength": MOST_TEXT})]
+_FIELD = "|".join(wire.FIELDS)
+Fields = Annotated[
+    str | None,
+    Query(
+        description="Names with commas between them: only these.",
+        json_schema_extra={"pattern": f"^({_FIELD})(,({_FIELD}))*$"},
+    ),
+]
+_CREATED: dict[int | str, dict[str, Any]] = {201: {"description": "It was created; its address is in `location`."}}
 ATTEMPT = "X-Attempt"
 """The token of an attempt: told to who takes a job, and shown by who holds it."""
 
@@ -30,7 +43,7 @@ async def queues(request: Request) -> Response:
 
 
 @router.get("/queue/{name}")
-async def queue(request: Request, name: str) -> Response:
+async def queue(request: Request, name: Name) -> Response:
     """A queue's settings."""
     if not wire.is_queue(name):
         return _bad_name()
@@ -38,8 +51,8 @@ async def queue(request: Request, name: str) -> Response:
     return problem(404, "Not found", "There is no such queue.") if policy is None else answer(wire.shown_queue(policy))
 
 
-@router.put("/queue/{name}")
-async def put_queue(request: Request, name: str) -> Response:
+@router.put("/queue/{name}", status_code=204, responses=_CREATED, openapi_extra=schemas.body(schemas.OCYPOD_QUEUE))
+async def put_queue(request: Request, name: Name) -> Response:
     """Create a queue, or give it other settings; what is not given is as by default."""
     if not wire.is_queue(name):
         return _bad_name()
@@ -57,13 +70,13 @@ async def put_queue(request: Request, name: str) -> Response:
 
 
 @router.delete("/queue/{name}")
-async def delete_queue(request: Request, name: str) -> Response:
+async def delete_queue(request: Request, name: Name) -> Response:
     """Delete a queue and what waits in it."""
     return await judged(request, DropQueue(name), done) if wire.is_queue(name) else _bad_name()
 
 
 @router.get("/queue/{name}/job")
-async def take(request: Request, name: str) -> Response:
+async def take(request: Request, name: Name) -> Response:
     """Take the next job, if there is one. It changes things, so it is guarded like any other write."""
     if not wire.is_queue(name):
         return _bad_name()
@@ -75,8 +88,8 @@ async def take(request: Request, name: str) -> Response:
     return await judged(request, Take(name), _taken)
 
 
-@router.post("/queue/{name}/job")
-async def create(request: Request, name: str) -> Response:
+@router.post("/queue/{name}/job", status_code=201, openapi_extra=schemas.body(schemas.OCYPOD_JOB))
+async def create(request: Request, name: Name) -> Response:
     """A new job."""
     if not wire.is_queue(name):
         return _bad_name()
@@ -93,7 +106,7 @@ async def create(request: Request, name: str) -> Response:
 
 
 @router.get("/job/{id_}")
-async def job(request: Request, id_: str, fields: str | None = None) -> Response:
+async def job(request: Request, id_: str, fields: Fields = None) -> Response:
     """A job, or some fields of it."""
     try:
         wanted = wire.wanted_fields(fields)
@@ -117,7 +130,7 @@ async def output(request: Request, id_: str) -> Response:
     return _no_job() if found is None else answer(wire.FIELDS["output"](found))
 
 
-@router.patch("/job/{id_}")
+@router.patch("/job/{id_}", openapi_extra=schemas.body(schemas.OCYPOD_REPORT))
 async def update(request: Request, id_: str) -> Response:
     """A job's status or output, or both."""
     number = _number(id_)
@@ -146,7 +159,7 @@ async def heartbeat(request: Request, id_: str) -> Response:
     return _no_job() if number is None else await judged(request, Beat(number, request.headers.get(ATTEMPT)), done)
 
 
-@router.put("/job/{id_}/output")
+@router.put("/job/{id_}/output", openapi_extra=schemas.body({}))
 async def put_output(request: Request, id_: str) -> Response:
     """The output of a running job."""
     number = _number(id_)
@@ -161,7 +174,7 @@ async def put_output(request: Request, id_: str) -> Response:
 
 
 @router.get("/tag/{name}")
-async def tagged(request: Request, name: str) -> Response:
+async def tagged(request: Request, name: Tag) -> Response:
     """The jobs that have a tag."""
     if not wire.is_tag(name):
         return problem(400, "Bad request", "That can be no tag.")

@@ -13,6 +13,7 @@ from amqpjobs.streams.listing import Search
 from amqpjobs.streams.rows import Row
 from amqpjobs.web import items, wording
 from amqpjobs.web.auth import visitor
+from amqpjobs.web.enqueued import Look
 from amqpjobs.web.forms import back, form_of
 from amqpjobs.web.lists import Told, views_of
 from amqpjobs.web.pages import page_of
@@ -24,10 +25,6 @@ from amqpjobs.web.views import HOUR, Views
 router = APIRouter()
 
 Queue = Annotated[str, Path(description="Its name; `.` and `..`, which no address can have, as `~.` and `~..`.")]
-WHY = (
-    "What waits in the broker's queue is not listed: to look at it would mean to take it out. Listed are the jobs that "
-    "run now, and those that will come to this queue (scheduled jobs and retries)."
-)
 SAID = {
     "pause": "{queue} is paused: no worker starts a job of it until it is resumed.",
     "resume": "{queue} is resumed.",
@@ -46,19 +43,20 @@ class Running(NamedTuple):
 
 @router.get("/api/job-queues/{queue}/jobs", tags=["queues"])
 async def jobs(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> Response:
-    """The jobs of a queue that the record knows, without taking any out to look; `ready` tells how many more wait."""
+    """The jobs of a queue that the record knows, without taking any out to look: those that run, those that wait in the
+    queue (where the enqueue log is on; `why` says what is missing of the `ready` ones), and those that will come."""
     queue = _named(queue)
     views = views_of(request)
     line = await _line(views, queue)
     if line is None:
         return _unknown(queue)
     now = _running_now(views, queue)
-    rows = await _to_come(views, queue, offset + limit)
+    look, rows = await views.enqueued.of(queue), await _to_come(views, queue, offset + limit)
     about = {"queue": queue, "ready": line.ready, "consumers": line.consumers, "paused": line.paused}
 
     def tell() -> dict[str, Any]:
-        jobs = [*now, *_told_of(rows)][offset : offset + limit]
-        return {**about, "waiting_listed": False, "why": WHY, "jobs": jobs}
+        jobs = [*now, *_waiting(look), *_told_of(rows)][offset : offset + limit]
+        return {**about, "waiting_listed": look.listed, "why": look.why, "jobs": jobs}
 
     return await told(tell)
 
@@ -106,7 +104,8 @@ async def page(request: Request, queue: Queue, did: str = "", count: str = "0") 
         stream: (await views.page(stream, Search(queue=queue, limit=1))).matching for stream in names.DELAYED
     }  # fmt: skip
     more = {
-        "place": "job-queues", "queue": line, "told": done, "why": WHY, "running": running(views, queue),
+        "place": "job-queues", "queue": line, "told": done, "running": running(views, queue),
+        "look": await views.enqueued.of(queue),
         "classes": await views.metrics.query(lambda: views.tally.classes(queue, now - HOUR)),
         "scheduled": counts[names.SCHEDULED], "retries": counts[names.RETRIES], "dead": counts[names.DEAD],
         "settings": (state and state.arguments) or {}, "depth": _depth_chart(views.depths.history.of(queue)),
@@ -181,6 +180,12 @@ def _running_now(views: Views, queue: str) -> list[dict[str, Any]]:
     return [
         {"jid": each.jid, "class": each.cls, "state": "running", "since": each.since, "process": each.process}
         for each in running(views, queue)
+    ]
+
+
+def _waiting(look: Look) -> list[dict[str, Any]]:
+    return [
+        {"jid": each.jid, "class": each.cls, "state": "waiting", "at": each.at, "args": each.args} for each in look.jobs
     ]
 
 

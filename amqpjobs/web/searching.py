@@ -9,7 +9,8 @@ from fastapi import Depends, Query
 from fastapi.exceptions import RequestValidationError
 
 from amqpjobs.model import fields, text
-from amqpjobs.streams.listing import Search
+from amqpjobs.streams.listing import SORTS, Search
+from amqpjobs.web import schemas
 from amqpjobs.web.responses import Limit, Offset
 
 FIELDS = ("search", "class", "queue", "tag", "error", "since", "until", "sort")
@@ -17,7 +18,15 @@ FIELDS = ("search", "class", "queue", "tag", "error", "since", "until", "sort")
 _TEXTS = ("search", "class", "queue", "tag", "error", "sort")
 
 _Word = Annotated[str, Query(max_length=500)]
-_Time = Annotated[str, Query(max_length=40, description="Seconds since 1970, or ISO 8601; of the time it goes by.")]
+_Time = Annotated[
+    str,
+    Query(
+        max_length=40,
+        description="Seconds since 1970, or ISO 8601; of the time it goes by.",
+        json_schema_extra=schemas.TIME_IN_QUERY,
+    ),
+]
+_SORTS = [f"{sign}{key}" for key in SORTS for sign in ("", "-")]
 
 
 def search(  # noqa: PLR0917 - the query's names, as FastAPI takes them
@@ -31,10 +40,19 @@ def search(  # noqa: PLR0917 - the query's names, as FastAPI takes them
     error: Annotated[str, Query(max_length=500, description="Only with this error class.")] = "",
     since: _Time = "",
     until: _Time = "",
-    sort: Annotated[str, Query(max_length=20, description="due, at, jid, class, queue; -… downwards")] = "",
+    sort: Annotated[
+        str,
+        Query(
+            max_length=20,
+            description="due, at, jid, class, queue; -… downwards",
+            json_schema_extra={"enum": ["", *_SORTS]},
+        ),
+    ] = "",
     limit: Limit = 100,
     offset: Offset = 0,
-    after: Annotated[str, Query(max_length=10_000, description="X-Next-After of the page before.")] = "",
+    after: Annotated[
+        str, Query(max_length=10_000, pattern="^[A-Za-z0-9_-]*$", description="X-Next-After of the page before.")
+    ] = "",
 ) -> Search:
     """What a list is asked for."""
     values = (search or q, class_, queue, tag, error, since, until, sort)

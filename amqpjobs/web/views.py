@@ -30,6 +30,8 @@ from amqpjobs.streams.views import DelayedView
 from amqpjobs.web.beats import Beats
 from amqpjobs.web.depths import Depths
 from amqpjobs.web.desk import PATIENCE, Desk
+from amqpjobs.web.enqueued import EnqueuedLook
+from amqpjobs.web.enqueued import Waiting as Enqueued
 from amqpjobs.web.lake import Lake
 from amqpjobs.web.measures import Measures
 from amqpjobs.web.status import Broker, Day, Facts, Lag, QueueLine, Runs, Waiting
@@ -86,6 +88,7 @@ class Views:
         self.controls_follower = Follower(self.link, self.controls, names.CONTROLS, clock=clock)
         sets = {stream: Set(each.view, each.follower) for stream, each in self.delayed.items()}
         self.desk = Desk(settings, sets, self.record, clock)
+        self.enqueued = EnqueuedLook(self.link, clock, self._begun)
         self.measures = Measures(self.tally, self.metrics, clock)
         self.lake = Lake(settings.lake_dir, clock)
         self._counts: _Counts | None = None
@@ -267,6 +270,11 @@ class Views:
             self._pruned = self._clock.steady()
         today, total = store.day(now), store.total()
         return _Counts(_runs(store, today, total), store.queues(now - HOUR), store.waits(), _days(store, now))
+
+    async def _begun(self, jobs: Sequence[Enqueued]) -> frozenset[str]:
+        running = {job.jid for process in self.beats.present() for job in process.beat.running}
+        ran = await self.metrics.query(lambda: self.tally.begun([(job.jid, job.at) for job in jobs]))
+        return frozenset(running | ran)
 
     def _known_queues(self) -> frozenset[str]:
         """Names to ask for: what workers take, what ran, what waits to be released."""

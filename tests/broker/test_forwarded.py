@@ -3,10 +3,7 @@ that we were given is ever dialled: AMQP 0-9-1 has no advertised hosts, and the 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -22,38 +19,15 @@ from amqpjobs.streams.errors import BrokerUnavailable
 from amqpjobs.streams.port import QueueState
 from tests.broker.conftest import Workers
 from tests.conftest import Eventually
+from tests.forwarding import forwarding
 
 
 @pytest.fixture
 async def forwarded(settings: Settings) -> AsyncIterator[Settings]:
     """Settings by which the broker is reached through a port of another number, and its HTTP API not at all."""
-    parts = urlsplit(settings.url)
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        there, back = await asyncio.open_connection(parts.hostname, parts.port or 5672)
-        await asyncio.gather(copy(reader, back), copy(there, writer))
-
-    server = await asyncio.start_server(forward, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    away = urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}"))
     [closed] = free_ports(1)
-    yield settings.model_copy(update={"url": away, "management_url": f"http://127.0.0.1:{closed}"})
-    server.close()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await source.read(65536):
-            target.write(data)
-            await target.drain()
-    target.close()
+    async with forwarding(settings) as (_, away):
+        yield away.model_copy(update={"management_url": f"http://127.0.0.1:{closed}"})
 
 
 async def test_brk_07_everything_works_through_a_forwarded_port(

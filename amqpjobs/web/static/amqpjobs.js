@@ -141,8 +141,10 @@
   // A part that says where it comes from is fetched anew every few seconds, and left alone while somebody is at it.
   var REFRESH = 5000;
 
+  // A pointer that merely rests somewhere on a page must not freeze it: only over what could be clicked does it hold.
   function occupied(element) {
-    return selecting(element) || element.contains(document.activeElement) || element.matches(":hover");
+    var under = element.querySelector("a:hover, button:hover, tr:hover") !== null;
+    return under || selecting(element) || element.contains(document.activeElement);
   }
 
   function refresh(element) {

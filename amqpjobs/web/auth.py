@@ -46,7 +46,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 LOGIN, LOGOUT = "/login", "/logout"
-_HEALTH = ("/health/live", "/health/ready")
+HEALTH = frozenset({"/health/live", "/health/ready"})
 """What a load balancer asks without a token: they tell a state, and nothing about jobs."""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TAKES = re.compile(r"/queue/[^/]+/job")
@@ -90,7 +90,7 @@ class Guard:
         if not self._known_host(headers.get("host", "")):
             return problem(421, "Unknown host", "This dashboard does not answer to that Host header.")
         visitor = self._access.visitor(headers, scope["client"][0] if scope.get("client") else None)
-        public = path in _HEALTH or path == LOGIN or path.startswith("/static/")
+        public = path in HEALTH or path == LOGIN or path.startswith("/static/")
         if visitor is None and not public:
             return self._unknown(scope, headers)
         scope[_STATE] = visitor or Visitor("nobody", "viewer")

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from amqpjobs.web.auth import HEALTH
 from amqpjobs.web.problems import MEDIA_TYPE
 
 _PROBLEM = {
@@ -22,7 +23,6 @@ _MEANT = {
     "400": "It cannot be understood.",
     "404": "There is no such thing.",
     "409": "It is not in a state for this.",
-    "410": "It is gone.",
     "413": "It is too large.",
     "422": "Parameters out of bounds; `errors` names each.",
     "503": "The broker is away or takes no messages: nothing was done.",
@@ -35,7 +35,10 @@ def install(app: FastAPI) -> None:
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _complete(usual())
+            told = usual()
+            _complete(told)
+            if app.state.access.tokens:
+                _guard(told)
         assert app.openapi_schema is not None
         return app.openapi_schema
 
@@ -58,6 +61,14 @@ def _complete(told: dict[str, Any]) -> None:
         for method, operation in methods.items():
             more = other if method == "get" else {**other, **unknown}
             operation["responses"] = {**problems, **more, **_own(operation["responses"])}
+
+
+def _guard(told: dict[str, Any]) -> None:
+    told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    told["security"] = [{"token": []}]
+    for path in HEALTH & told["paths"].keys():
+        for operation in told["paths"][path].values():
+            operation["security"] = []
 
 
 def _own(responses: dict[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ async def singletons(server: Dashboard) -> None:
     assert (blocked["status"], blocked["state"]) == ("blocked", "delayed")
     assert (await server.client.post("/api/jobs/take", json={"queue": "one"})).status_code == 204
     assert (await server.client.post("/api/jobs/bump", json={"worker": "w"})).status_code == 204
-    assert (await server.client.post("/api/jobs/bump", json={"worker": "v"})).status_code == 410
+    assert (await server.client.post("/api/jobs/bump", json={"worker": "v"})).status_code == 404
     assert (await server.client.post(f"/api/jobs/{job}/beat", headers={"X-Attempt": "x"})).status_code == 409
     failed = {"status": "failed", "error": "boom", "permanent": True}
     assert (await server.client.patch(f"/api/jobs/{job}", json=failed)).status_code == 204

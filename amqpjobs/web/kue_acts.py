@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api/jobs", tags=["tracked jobs"])
 MOST = 2**53
 """A priority's most: up to here every language's numbers are exact."""
 _JSON = ConfigDict(extra="forbid", strict=True)
-Number = Annotated[int, Path(ge=1, lt=10**18, description="Of a tracked job, its number.")]
+Number = Annotated[int, Path(ge=0, lt=10**18, description="Of a tracked job, its number.")]
 
 
 def _either(schema: schemas.Schema) -> None:

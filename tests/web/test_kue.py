@@ -194,9 +194,11 @@ async def test_a_page_follows_a_tracked_job(server: Dashboard, page: Page) -> No
     job = (await create(server, queue="q", type="Report", tags=["monthly"]))["id"]
     await page.get_by_role("link", name="Report").click()  # the list showed it by itself
     assert page.url.endswith(f"/jobs/{job}")
+    await page.mouse.move(0, 0)  # over a link it would hold the page still
     attempt = (await server.client.post("/api/jobs/take", json={"queue": "q", "worker": "w1"})).headers["X-Attempt"]
     for said in ({"progress": 40, "lines": ["one", "two"]}, {"progress": 90, "lines": ["three"]}):
-        await server.client.patch(f"/api/jobs/{job}", json=said, headers={"X-Attempt": attempt})
+        answer = await server.client.patch(f"/api/jobs/{job}", json=said, headers={"X-Attempt": attempt})
+        assert answer.status_code == 204, answer.text
     await expect(page.get_by_role("log").get_by_role("listitem")).to_have_count(3)
     await expect(page.locator("#tracked")).to_contain_text("90.0 %")
     done = {"status": "completed", "output": {"rows": 7}}

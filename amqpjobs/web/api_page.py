@@ -109,8 +109,9 @@ def _schema(schema: Mapping[str, Any], described: Mapping[str, Any]) -> Mapping[
 def _kind(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         kinds = [_kind(each) for each in schema["anyOf"]]
-        return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null"))
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind))
     if "$ref" in schema:
         return "object"
-    kind = str(schema.get("type", "any"))
+    said = schema.get("type", "any")
+    kind = " or ".join(str(each) for each in (said if isinstance(said, list) else [said]) if each != "null")
     return f"array of {_kind(schema['items'])}" if kind == "array" and schema.get("items") else kind

@@ -34,7 +34,9 @@ def _either(schema: schemas.Schema) -> None:
 
 Priority = Annotated[
     int | str,
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": -MOST, "maximum": MOST}, {"enum": [*NAMES]}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": -MOST, "maximum": MOST}, {"type": "string", "enum": [*NAMES]}]}
+    ),
 ]
 
 

@@ -63,7 +63,10 @@ OCYPOD_QUEUE: Schema = {"type": "object", "properties": _OCYPOD_SETTINGS}
 OCYPOD_JOB: Schema = {"type": "object", "properties": {"input": {}, "tags": _TAGS, **_OCYPOD_SETTINGS}}
 OCYPOD_REPORT: Schema = {
     "type": "object",
-    "properties": {"status": {"enum": ["completed", "failed", "cancelled", None]}, "output": {}},
+    "properties": {
+        "status": {"type": ["string", "null"], "enum": ["completed", "failed", "cancelled", None]},
+        "output": {},
+    },
 }
 
 

@@ -120,7 +120,9 @@ async def _listed(request: Request, stream: str, wanted: Search) -> Response:
     try:
         page = await _views(request).page(stream, wanted)
     except ValueError as error:
-        return problem(404, "Not found", str(error))
+        if str(error).startswith("after:"):  # well formed, perhaps, but there is no such page
+            return problem(404, "Not found", str(error))
+        return problem(422, "Parameters out of bounds", str(error))
     headers = {
         "X-Total-Count": str(page.matching),
         "X-Total-At-Least": None if page.exact else "true",

@@ -51,7 +51,12 @@ def search(  # noqa: PLR0917 - the query's names, as FastAPI takes them
     limit: Limit = 100,
     offset: Offset = 0,
     after: Annotated[
-        str, Query(max_length=10_000, pattern="^[A-Za-z0-9_-]*$", description="X-Next-After of the page before.")
+        str,
+        Query(
+            max_length=10_000,
+            description="X-Next-After of the page before.",
+            json_schema_extra={"pattern": "^[A-Za-z0-9_-]*$"},
+        ),
     ] = "",
 ) -> Search:
     """What a list is asked for."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from amqpjobs.pipeline import files
 from amqpjobs.pipeline.lake import Lake, Mark
 from amqpjobs.pipeline.planner import Planner
 from amqpjobs.pipeline.repeats import Repeats
@@ -68,11 +69,10 @@ class Ingest:
             log.warning("%s was made anew: its epoch %d begins", raw.stream, mark.epoch)
         if wanted.lost:
             log.warning("%s: retention took %d offsets unread", raw.stream, wanted.lost)
-        rows = self._rows(raw, wanted, mark)
         target = raw.name if raw.keep else "heartbeats_hour"
         part = self._lake.new_part(target)
         try:
-            count, bad, repeated = self._write(raw, rows, part)
+            count, bad, repeated = self._write(raw, wanted, mark, part)
             if not self._planner.same(raw.stream, Position(mark.next, mark.digest)):
                 raise StreamAnew(raw.stream)
         except BaseException:
@@ -90,17 +90,17 @@ class Ingest:
     def _mark(self, raw: Raw) -> Mark | None:
         return self._lake.mark(raw.name if raw.keep else "heartbeats_hour", raw.stream)
 
-    def _rows(self, raw: Raw, wanted: Range, mark: Mark) -> DataFrame:
+    def _rows(self, raw: Raw, wanted: Range, mark: Mark, **more: str) -> DataFrame:
         told = {"stream": raw.stream, "rows": raw.name, "epoch": mark.epoch, "digest": mark.digest.hex()}
         span = {"start": wanted.start, "end": wanted.end}
-        return self._spark.read.format("amqp_stream").options(**self._options, **told, **span).load()
+        return self._spark.read.format("amqp_stream").options(**self._options, **told, **span, **more).load()
 
-    def _write(self, raw: Raw, rows: DataFrame, part: Path) -> tuple[int, int, int]:
+    def _write(self, raw: Raw, wanted: Range, mark: Mark, part: Path) -> tuple[int, int, int]:
         """The rows as files; how many, how many of them bad, and how many messages were repeats."""
         if not raw.keep:
-            worker_hours(rows).write.partitionBy("date").parquet(str(part))
+            worker_hours(self._rows(raw, wanted, mark)).write.partitionBy("date").parquet(str(part))
             return 0, 0, 0
-        rows.write.partitionBy("date").parquet(str(part))
+        files.keep(part, [row.file for row in self._rows(raw, wanted, mark, into=str(part)).collect()])
         repeated = self._repeats[raw.name].drop(part)
         return (*_counts(part), repeated)
 

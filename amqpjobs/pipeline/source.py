@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from amqpjobs.pipeline import reading
-from amqpjobs.pipeline.tables import rows_schema
+from amqpjobs.pipeline.tables import FILES, rows_schema
 from amqpjobs.settings import Settings
 from amqpjobs.streams import ranges
 from amqpjobs.streams.errors import NotFound
@@ -41,7 +42,10 @@ what retention took meanwhile is told.
 
 @dataclass(frozen=True)
 class Options:
-    """What the options say. `skip`: go on where retention took messages unread; else the query fails."""
+    """What the options say. `skip`: go on where retention took messages unread; else the query fails.
+
+    `into`: a folder for the rows as files, whose names are then all that Spark gets: how our own tables are filled.
+    """
 
     settings: Settings
     stream: str
@@ -49,6 +53,7 @@ class Options:
     skip: bool
     most: int
     slices: int
+    into: str | None
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
@@ -62,7 +67,12 @@ class Options:
         rows_schema(rows)
         settings = Settings(url=given["url"]) if "url" in given else Settings()
         most, slices = _number(given, "maxMessages", 1, 100_000), _number(given, "slices", 1, os.cpu_count() or 1)
-        return cls(settings, given["stream"], rows, trimmed == "skip", most, slices)
+        return cls(settings, given["stream"], rows, trimmed == "skip", most, slices, given.get("into"))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What Spark gets."""
+        return rows_schema(self.rows) if self.into is None else FILES
 
 
 class Slice(InputPartition):
@@ -83,11 +93,16 @@ class _Rows:
         """The rows of a slice. Raises RangeLost when it is not all there."""
         if not isinstance(partition, Slice):
             return  # Spark plans an empty partition where we gave none
-        # Spark starts a Python process to ask for a schema, and one more to plan: neither decodes anything.
-        from amqpjobs.pipeline import decode  # noqa: PLC0415
+        # Spark starts a Python process to ask for a schema, and one more to plan: neither needs what this does.
+        from amqpjobs.pipeline import decode, files  # noqa: PLC0415
 
-        for messages in reading.messages(self.options.settings, partition.range, skip=self.options.skip):
-            yield decode.batch(self.options.rows, partition.epoch, messages)
+        options = self.options
+        taken = reading.messages(options.settings, partition.range, skip=options.skip)
+        rows = (decode.batch(options.rows, partition.epoch, messages) for messages in taken)
+        if options.into is None:
+            yield from rows
+        else:
+            yield files.write(rows, Path(options.into))
 
 
 class AmqpStream(DataSource):
@@ -100,7 +115,7 @@ class AmqpStream(DataSource):
 
     def schema(self) -> StructType:
         """Of `messages`, or of the raw table that `rows` names."""
-        return from_arrow_schema(rows_schema(Options.read(self.options).rows))
+        return from_arrow_schema(Options.read(self.options).schema)
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

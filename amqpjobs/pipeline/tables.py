@@ -24,6 +24,9 @@ _BAD = [pa.field("bad", pa.string()), pa.field("body", pa.binary()), pa.field("d
 MESSAGES = pa.schema([*_PLACE[:2], pa.field("body", pa.binary()), pa.field("headers", pa.string())])
 """What the source gives when it is asked for no table: messages as they are, headers as a JSON object."""
 
+FILES = pa.schema([pa.field("file", pa.string(), nullable=False)])
+"""What the source gives when it wrote the rows itself: each file as `date=…/NAME`."""
+
 RUNS = pa.schema(
     [
         *_PLACE,

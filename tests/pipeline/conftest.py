@@ -19,16 +19,18 @@ from amqpjobs.pipeline.upkeep import Upkeep
 from amqpjobs.settings import Settings
 from tests.pipeline import streams
 
+UNCOMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Of little data, compiling a query takes longer than running it does."""
+ALONE = "local[1,3]"
+"""One task at a time: others would only wait for a core, each in a Python process that has to be started."""
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("spark")
     extra = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
-    # Little data: compiling a query takes longer than running it does.
-    extra |= {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
-    extra |= {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false"}
-    # One task at a time: the others would only wait for a core, each in a Python process that has to be started.
-    spark = session(Settings(spark_master="local[1,3]"), extra, quick=True)
+    extra |= {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"} | UNCOMPILED
+    spark = session(Settings(spark_master=ALONE), extra, quick=True)
     yield spark
     spark.stop()
 

@@ -27,7 +27,7 @@ from amqpjobs.settings import Settings
 from tests.patience import PATIENCE
 from tests.pipeline import streams
 from tests.pipeline.cluster import words
-from tests.pipeline.conftest import Pipe
+from tests.pipeline.conftest import ALONE, UNCOMPILED, Pipe
 from tests.pipeline.streams import append, metric, mixed
 from tests.pipeline.test_spark_ingest import expected, query
 
@@ -101,9 +101,12 @@ def test_a_commit_that_was_cut_short_is_made_once(
     check(lake, metrics)
 
 
+@pytest.mark.timeout(6 * PATIENCE)  # a second JVM starts, which takes minutes on a machine that has others to run
 def test_a_killed_driver_is_replaced_by_the_next(pipe: Pipe, declared: Settings, lake: Lake, tmp_path: Path) -> None:
     append(declared, names.METRICS, mixed(metrics := [metric(n) for n in range(2000)]))
-    environment = {**os.environ, "AMQPJOBS_URL": declared.url, "AMQPJOBS_LAKE_DIR": str(lake.folder)}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in UNCOMPILED.items()))
+    told = {"AMQPJOBS_URL": declared.url, "AMQPJOBS_LAKE_DIR": str(lake.folder), "AMQPJOBS_SPARK_MASTER": ALONE}
+    environment = {**os.environ, **told, "SPARK_CONF_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "amqpjobs.pipeline", "run", "--quick", "--batch", "10"]
     with (tmp_path / "log").open("w+") as log:
         driver = subprocess.Popen(command, env=environment, stderr=log, stdout=log, start_new_session=True)
@@ -121,7 +124,7 @@ def test_a_killed_driver_is_replaced_by_the_next(pipe: Pipe, declared: Settings,
 
 def _await_batch(log: Path, driver: subprocess.Popen[bytes]) -> None:
     waiting = threading.Event()
-    for _ in range(int(2 * PATIENCE / 0.05)):
+    for _ in range(int(4 * PATIENCE / 0.05)):
         text = log.read_text()
         if "raw_metrics: " in text:
             return

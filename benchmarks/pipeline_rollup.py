@@ -56,7 +56,7 @@ def main() -> None:
         )
         _timed("yardstick again", rows, lambda: spark.read.parquet(*files).groupBy("class").count().collect())
         _timed("summed up", rows, lambda: roll_up(spark, lake))
-        _timed("tidied", rows, Upkeep(spark, lake, settings).run)
+        _timed("tidied", rows, Upkeep(lake, settings).run)
         disk(lake, rows)
         spark.stop()
     memory.show()

@@ -49,12 +49,16 @@ class Piece(NamedTuple):
     until: float
 
 
-def cut(kind: Kind, since: float, until: float, *, days: bool = False) -> list[Piece]:
-    """The pieces that are the span, by the coarsest tables. `days`: of a long one the days that begin in it."""
+def cut(kind: Kind, since: float, until: float, *, days: bool = False, newest: float | None = None) -> list[Piece]:
+    """The pieces that are the span, by the coarsest tables. `days`: of a long one the days that begin in it.
+
+    `newest`: the last hour that the tables have. A span beyond it is taken to the month's end, for months read quickly.
+    """
     if kind != "errors" and until - since <= BY_MINUTE and (since % HOUR or until % HOUR):
         return [Piece("metrics_minute", "minute", since, until)]
     units = _UNITS[kind]
-    return _cut(kind, units[:-1] if days and until - since > BY_MINUTE else units, since, until)
+    end = until if newest is None or newest >= until else _ceiling("month", until)
+    return _cut(kind, units[:-1] if days and until - since > BY_MINUTE else units, since, end)
 
 
 def _cut(kind: Kind, units: Sequence[Unit], since: float, until: float) -> list[Piece]:

@@ -16,7 +16,7 @@ from amqpjobs.history import lag, queries
 from amqpjobs.history.answers import ClassSums, ErrorGroup, LifeEvent, Point
 from amqpjobs.history.buckets import Bucket, within
 from amqpjobs.history.lag import Lag
-from amqpjobs.history.pieces import HOUR, Piece, Unit, cut, source
+from amqpjobs.history.pieces import HOUR, Kind, Piece, Unit, cut, source
 from amqpjobs.history.quantiles import Places, places
 from amqpjobs.history.store import Row, Span, Store, span
 
@@ -76,7 +76,7 @@ class History:
 
         Of a span of more than two days all hours count that begin in it.
         """
-        table = source(self.store, cut("totals" if cls is None else "metrics", since, until))
+        table = source(self.store, self._cut("totals" if cls is None else "metrics", since, until))
         if table is None:
             return [None] * len(quantiles)
         [(least, most)] = self.store.rows(queries.EXTREMES.format(t=table, kind=what), [cls, queue])
@@ -88,7 +88,7 @@ class History:
 
         Of a span of more than two days all days (of UTC) count that begin in it.
         """
-        table = source(self.store, cut("metrics", since, until, days=True))
+        table = source(self.store, self._cut("metrics", since, until, days=True))
         if table is None:
             return []
         places = self._places(table, queries.CLASS_AND_QUEUE, "run", [None, queue], (0.5, 0.95))
@@ -99,7 +99,7 @@ class History:
         self, since: float, until: float, *, cls: str | None = None, queue: str | None = None, limit: int = 20
     ) -> list[ErrorGroup]:
         """The most frequent kinds of failures; `since` counts from the beginning of its hour."""
-        table = source(self.store, cut("errors", since // HOUR * HOUR, until))
+        table = source(self.store, self._cut("errors", since // HOUR * HOUR, until))
         rows = [] if table is None else self.store.rows(queries.TOP_ERRORS.format(t=table), [cls, queue, limit])
         return [ErrorGroup(*row) for row in rows]
 
@@ -121,6 +121,9 @@ class History:
         for at, cls, queue in self._of_job(scans["raw_enqueued"], queries.ENQUEUED, jid):
             found.append(_event("enqueued", "enqueued", at, ("class", "queue"), [cls, queue]))
         return sorted(found, key=lambda event: event.at or 0.0)
+
+    def _cut(self, kind: Kind, since: float, until: float, *, days: bool = False) -> list[Piece]:
+        return cut(kind, since, until, days=days, newest=self.store.newest(f"{kind}_hour"))
 
     def _scans_of(self, jid: str, days: Span) -> dict[str, str | None]:
         """Each raw table, as far as it may have something of a job."""

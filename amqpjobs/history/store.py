@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import threading
 import time
 from collections.abc import Container, Sequence
@@ -32,6 +33,8 @@ class _File(NamedTuple):
     path: str
     end: Place | None
     """Of a raw table: the epoch and offset of the last row, where the file tells."""
+    last: datetime.datetime | None
+    """Of a table of sums: when the last unit of time in it begins, where the file tells."""
 
 
 class _Table:
@@ -70,15 +73,17 @@ class _Table:
         actions = self._table.get_add_actions(flatten=True)
         if not actions.num_rows:
             return []
-        dates, paths = (actions.column(name).to_pylist() for name in ("partition.date", "path"))
-        told = actions.schema.names
-        epochs, offsets = (
-            actions.column(name).to_pylist() if name in told else [None] * len(paths)
-            for name in ("max.epoch", "max.offset")
+        unit = self._path.name.rpartition("_")[2]
+        dates, paths, epochs, offsets, lasts = (
+            actions.column(name).to_pylist() if name in actions.schema.names else [None] * actions.num_rows
+            for name in ("partition.date", "path", "max.epoch", "max.offset", f"max.{unit}")
         )
         ends = [None if None in place else place for place in zip(epochs, offsets, strict=True)]
         return sorted(
-            (_File(date, str(self._path / path), end) for date, path, end in zip(dates, paths, ends, strict=True)),
+            (
+                _File(date, str(self._path / path), end, last)
+                for date, path, end, last in zip(dates, paths, ends, lasts, strict=True)
+            ),
             key=lambda file: file[:2],
         )
 
@@ -111,10 +116,10 @@ class Store:
     def scan_days(self, name: str, days: Container[datetime.date], span: Span, beyond: Place | None) -> str | None:
         """As `scan`, of a raw table: files of these days only, and those that may hold rows at or beyond a place."""
         wanted = []
-        for date, path, end in self._files(name):
-            unknown = beyond is None or end is None or end >= beyond
-            if span.low <= date <= span.high and (unknown or date in days):
-                wanted.append(path)
+        for file in self._files(name):
+            unknown = beyond is None or file.end is None or file.end >= beyond
+            if span.low <= file.date <= span.high and (unknown or file.date in days):
+                wanted.append(file.path)
         return self._scan(wanted)
 
     def mark(self, name: str, source: str) -> Place | None:
@@ -122,6 +127,12 @@ class Store:
         with self._lock:
             table = self._table(name)
             return None if table is None else table.mark(source)
+
+    def newest(self, name: str) -> float | None:
+        """When the last unit of time begins that a table of sums has rows of; None where some file does not tell."""
+        lasts = [file.last.timestamp() if file.last else math.inf for file in self._files(name)]
+        newest = max(lasts, default=math.inf)
+        return None if newest == math.inf else newest
 
     def _scan(self, files: Sequence[str]) -> str | None:
         listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)

@@ -43,7 +43,7 @@ class Pipeline:
 
     def run(self, *, once: bool, most: int, stopped: Callable[[], bool] = lambda: False) -> None:
         """Read and sum up; see `Loop`."""
-        upkeep = Upkeep(self.spark, self.lake, self.settings)
+        upkeep = Upkeep(self.lake, self.settings)
         Loop(self.spark, self.lake, self.ingest(most), upkeep, Progress(), stopped, once).run()
 
     def ingest(self, most: int) -> Ingest:
@@ -53,4 +53,4 @@ class Pipeline:
 
     def tidy(self) -> None:
         """What `run` does every hour."""
-        Upkeep(self.spark, self.lake, self.settings).run()
+        Upkeep(self.lake, self.settings).run()

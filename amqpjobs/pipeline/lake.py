@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import (
     ColumnProperties,
@@ -42,7 +43,9 @@ CONFIGURATION = {
 _TOLD_OF_RAW = ("epoch", "offset")
 _TOLD = {**{name: (each.unit,) for name, each in SUMS.items()}, "jids": ("hash",)}
 """The columns whose extremes each file tells: of sums, the time."""
-_PACKED = {"hash": ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")}
+_PACKED = {
+    "hash": ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED", statistics_enabled="CHUNK")
+}
 """Sorted hashes lie close together."""
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
@@ -131,18 +134,16 @@ class Lake:
     def replace(self, name: str, date: datetime.date, rows: pa.Table) -> None:
         """Make these rows, which have no `date`, all that a table has of one; its marks stay as they are.
 
-        They are sorted: sums by key, then time, the index of jids by hash.
+        They are sorted: sums by key and time, the index of jids by hash.
         """
-        order, size = _layout(name)
         dated = rows.append_column("date", pa.array([date] * rows.num_rows, pa.date32()))
-        ordered = dated.sort_by([(column, "ascending") for column in order])
         write_deltalake(
             self.table(name),
-            ordered.select(SCHEMAS[name].names).cast(SCHEMAS[name]),
+            _sorted(name, dated).cast(SCHEMAS[name]),
             mode="overwrite",
             predicate=f"date = '{date.isoformat()}'",
             commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
-            writer_properties=WriterProperties(max_row_group_size=size, compression="ZSTD", column_properties=_PACKED),
+            writer_properties=_properties(name),
         )
 
     def files(self, name: str, after: Mark | None) -> list[str]:
@@ -173,10 +174,27 @@ class Lake:
             shutil.rmtree(unfinished.parent, ignore_errors=True)
 
 
-def _layout(name: str) -> tuple[Sequence[str], int]:
-    """The columns that a tidied file is sorted by, and the rows of its groups."""
+def _sorted(name: str, rows: pa.Table) -> pa.Table:
+    """By key, then time; a file of days by quarter first, so that some days of all keys are in a part of it."""
     each = SUMS.get(name)
-    return (("hash",), 65_536) if each is None else ((*each.key, each.unit), each.rows)
+    order = ["hash"] if each is None else [*each.key, each.unit]
+    if each is not None and each.unit == "day":
+        rows, order = rows.append_column("quarter", pc.quarter(rows[each.unit])), ["quarter", *order]
+    return rows.sort_by([(column, "ascending") for column in order]).select(SCHEMAS[name].names)
+
+
+def _properties(name: str) -> WriterProperties:
+    """Statistics are kept of what is asked for only: who reads years reads the footers of all their files first."""
+    each = SUMS.get(name)
+    told = ("hash",) if each is None else (*each.key, each.unit)
+    return WriterProperties(
+        max_row_group_size=65_536 if each is None else each.rows,
+        compression="ZSTD",
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={
+            column: _PACKED.get(column, ColumnProperties(statistics_enabled="CHUNK")) for column in told
+        },
+    )
 
 
 def _transactions(source: str, mark: Mark) -> list[Transaction]:

@@ -8,30 +8,28 @@ good. Hence a late row counts in its own hour, however late it is, and no waterm
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from amqpjobs.history.buckets import BASE, NONE
+from amqpjobs.pipeline import adding
 from amqpjobs.pipeline.lake import Lake, Mark
-from amqpjobs.pipeline.tables import BY_NAME, ERRORS, ROLLUPS, SUMS, WORKERS
+from amqpjobs.pipeline.tables import BY_NAME, ERRORS, ROLLUPS, SUMS
 
 _CLASS = ROLLUPS["metrics_minute"].key
 _LONGEST_MESSAGE = 500
 
-Summing = Callable[[DataFrame, str], DataFrame]
-"""Makes rows of a table of sums, by its name."""
-
 
 class _Fold(NamedTuple):
-    """Tables of sums of one raw table: how the first is made of its rows, and the others of the first."""
+    """Tables of sums of one raw table: how the first is made of its rows. The others are made of the first."""
 
     source: str
     tables: Sequence[str]
-    of_raw: Summing
-    of_sums: Summing
+    of_raw: Callable[[DataFrame, str], DataFrame]
 
 
 def roll_up(spark: SparkSession, lake: Lake) -> list[str]:
@@ -52,27 +50,36 @@ def _brought_up(spark: SparkSession, lake: Lake, fold: _Fold) -> list[str]:
     for done, names in standing.items():
         if upto is None or (done is not None and done[:2] == upto[:2]):
             continue
-        files = lake.files(fold.source, done)
-        rows = spark.read.parquet(*files).where(_between(done, upto)) if files else None
-        sums = None if rows is None else fold.of_raw(rows, fold.tables[0]).persist()
-        for name in names:
-            _append(lake, name, None if sums is None else fold.of_sums(sums, name), fold.source, upto)
-        if sums is not None:
-            sums.unpersist()
+        with _summed(spark, lake, fold, done, upto) as sums:
+            for name in names:
+                _append(lake, name, fold, sums, upto)
         changed += names
     return changed
 
 
-def _append(lake: Lake, name: str, sums: DataFrame | None, source: str, upto: Mark) -> None:
+@contextmanager
+def _summed(spark: SparkSession, lake: Lake, fold: _Fold, done: Mark | None, upto: Mark) -> Iterator[list[str]]:
+    """Files with rows of the first table, of the raw rows between two marks; they are gone afterwards."""
+    part, files = lake.new_part(fold.tables[0]), lake.files(fold.source, done)
+    try:
+        if files:
+            rows = spark.read.parquet(*files).where(_between(done, upto))
+            fold.of_raw(rows, fold.tables[0]).write.parquet(str(part))
+        yield sorted(map(str, part.glob("*.parquet")))
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _append(lake: Lake, name: str, fold: _Fold, sums: Sequence[str], upto: Mark) -> None:
     part = lake.new_part(name)
     try:
-        if sums is not None:
-            sums.coalesce(1).write.partitionBy("date").parquet(str(part))
+        if sums:
+            adding.written(fold.tables[0], sums, name, part)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
     # What fails from here on may have failed after the commit: its files must stay.
-    lake.append(name, part, source, Mark(upto.epoch, upto.next))
+    lake.append(name, part, fold.source, Mark(upto.epoch, upto.next))
 
 
 def _between(done: Mark | None, upto: Mark) -> Column:
@@ -87,11 +94,6 @@ def _between(done: Mark | None, upto: Mark) -> Column:
 def of_runs(rows: DataFrame, name: str) -> DataFrame:
     """Sums of raw rows."""
     return _merged(_of_runs(rows, ROLLUPS[name].unit), name)
-
-
-def added(rows: DataFrame, name: str) -> DataFrame:
-    """Sums of sums that are as fine or finer, one row a key."""
-    return _merged(_of_sums(rows, ROLLUPS[name].unit), name)
 
 
 def _of_runs(rows: DataFrame, unit: str) -> DataFrame:
@@ -120,28 +122,6 @@ def _of_runs(rows: DataFrame, unit: str) -> DataFrame:
 def _bucket() -> Column:
     inside = f.floor(f.log(f.col("us").cast("double")) / f.log(f.lit(BASE))).cast("int")
     return f.when(f.col("us") < 1, f.lit(NONE)).otherwise(inside)  # of no duration: null
-
-
-_FIGURES = ("kind", "bucket", "count", "failed", "retried", "us", "n", "least", "most")
-
-
-def _of_sums(rows: DataFrame, unit: str) -> DataFrame:
-    """Rows of a table of sums as figures: their buckets, and one more for what is in no bucket."""
-    finer = next(each.unit for each in ROLLUPS.values() if each.unit in rows.columns)
-    key = [f.date_trunc(unit, finer).alias(unit), *(name for name in _CLASS if name in rows.columns)]
-    zero, none = f.lit(0).cast("long"), f.lit(None).cast("long")
-    parts = []
-    for kind in ("run", "wait"):
-        own = ["count", "failed", "retried"] if kind == "run" else [zero] * 3
-        extremes = (f"{kind}_min_us", f"{kind}_max_us")
-        buckets = rows.select(*key, f.explode(f"{kind}_histogram").alias("b"))
-        names = [name for name in buckets.columns if name != "b"]
-        parts.append(buckets.select(*names, f.lit(kind), "b.bucket", zero, zero, zero, "b.us", "b.n", none, none))
-        parts.append(rows.select(*key, f.lit(kind), none.cast("int"), *own, none, zero, *extremes))
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.union(part)
-    return whole.toDF(*names, *_FIGURES)
 
 
 def _merged(figures: DataFrame, name: str) -> DataFrame:
@@ -181,19 +161,6 @@ def errors(rows: DataFrame, name: str) -> DataFrame:
     return _dated(hours, name)
 
 
-def added_errors(rows: DataFrame, name: str) -> DataFrame:
-    """Sums of sums of failures that are as fine or finer, one row a key."""
-    each = ERRORS[name]
-    finer = next(table.unit for table in ERRORS.values() if table.unit in rows.columns)
-    last = "last" if "last" in rows.columns else finer
-    sums = [f.sum(column).alias(column) for column in ("count", "dead")]
-    newest = [f.max_by(column, last).alias(column) for column in ("jid", "error_message")]
-    lasts = [f.max(last).alias("last")] if each.unit == "month" else []
-    return _dated(
-        rows.groupBy(f.date_trunc(each.unit, finer).alias(each.unit), *each.key).agg(*sums, *lasts, *newest), name
-    )
-
-
 def worker_hours(beats: DataFrame) -> DataFrame:
     """Hours by process. A beat has its time, so one that came twice counts once."""
     once = beats.where("bad IS NULL AND at IS NOT NULL").dropDuplicates(["identity", "nonce", "at"])
@@ -206,13 +173,6 @@ def worker_hours(beats: DataFrame) -> DataFrame:
     return _dated(hours, "heartbeats_hour")
 
 
-def added_worker_hours(rows: DataFrame, name: str) -> DataFrame:
-    """Hours of processes, one row a key."""
-    sums = [f.sum(column).alias(column) for column in ("beats", "busy", "concurrency")]
-    key = (WORKERS[name].unit, *WORKERS[name].key)
-    return _dated(rows.groupBy(*key).agg(*sums, f.max("rss_max_kb").alias("rss_max_kb")), name)
-
-
 def _dated(rows: DataFrame, name: str) -> DataFrame:
     """With the first day of what a file of the table spans."""
     each = SUMS[name]
@@ -220,13 +180,7 @@ def _dated(rows: DataFrame, name: str) -> DataFrame:
 
 
 _FOLDS = (
-    _Fold("raw_metrics", list(ROLLUPS), of_runs, added),
-    _Fold("raw_dead", list(ERRORS), errors, added_errors),
-    _Fold("raw_retries", list(ERRORS), errors, added_errors),
+    _Fold("raw_metrics", list(ROLLUPS), of_runs),
+    _Fold("raw_dead", list(ERRORS), errors),
+    _Fold("raw_retries", list(ERRORS), errors),
 )
-ADDED: dict[str, Summing] = {
-    **dict.fromkeys(ROLLUPS, added),
-    **dict.fromkeys(ERRORS, added_errors),
-    **dict.fromkeys(WORKERS, added_worker_hours),
-}
-"""Of each table of sums: how its rows are made one a key."""

@@ -181,7 +181,7 @@ _ERROR = ("class", "queue", "error_class", "fingerprint")
 ROLLUPS = {
     "metrics_minute": Sums("minute", _CLASS, "day"),
     "metrics_hour": Sums("hour", _CLASS, "month"),
-    "metrics_day": Sums("day", _CLASS, "year", 512),
+    "metrics_day": Sums("day", _CLASS, "year", 256),
     "metrics_month": Sums("month", _CLASS, "year", 128),
     # Years of all classes together are asked for most: merging their histograms anew each time would take seconds.
     "totals_hour": Sums("hour", ("queue",), "month"),

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import datetime
 import logging
-import shutil
 import time
 
-import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
-
-from amqpjobs.pipeline import jids
+from amqpjobs.pipeline import adding, jids
 from amqpjobs.pipeline.lake import Lake
-from amqpjobs.pipeline.rollup import ADDED
-from amqpjobs.pipeline.tables import RAW, SCHEMAS
+from amqpjobs.pipeline.tables import RAW, SCHEMAS, SUMS
 from amqpjobs.settings import Settings, age_seconds
 
 log = logging.getLogger("amqpjobs.pipeline")
@@ -29,8 +24,8 @@ INDEX_SECONDS = 86_000.0
 class Upkeep:
     """Tidies a lake that its caller may write to."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, settings: Settings) -> None:
-        self._spark, self._lake = spark, lake
+    def __init__(self, lake: Lake, settings: Settings) -> None:
+        self._lake = lake
         self._ages = {raw.name: settings.lake_raw_age for raw in RAW if raw.keep}
         self._ages["metrics_minute"] = settings.lake_minutes_age
 
@@ -41,14 +36,14 @@ class Upkeep:
             self._forget(name, day - datetime.timedelta(seconds=age_seconds(age)))
         raw = day - datetime.timedelta(seconds=age_seconds(self._ages["raw_metrics"]))
         self._forget("jids", raw.replace(day=1))  # a month is of use while one of its days is there
-        for name in ADDED:
+        for name in SUMS:
             for date in self._crowded(name):
                 self._add_up(name, date)
         if jids.age(self._lake, time.time()) > INDEX_SECONDS:
             jids.index(self._lake)
         for name in SCHEMAS:
             table = self._lake.table(name)
-            if name not in ADDED and name != "jids" and self._crowded(name):
+            if name not in SUMS and name != "jids" and self._crowded(name):
                 table.optimize.compact()
             table.vacuum(KEEP_FILES_HOURS, dry_run=False, enforce_retention_duration=False)
             table.create_checkpoint()
@@ -73,11 +68,5 @@ class Upkeep:
 
     def _add_up(self, name: str, date: datetime.date) -> None:
         """The rows of a day, one a key: its files are replaced in one commit, the table's marks stay as they are."""
-        part = self._lake.new_part(name)
         files = [str(self._lake.folder / name / path) for path in self._files(name)[date]]
-        try:
-            rows = ADDED[name](self._spark.read.parquet(*files), name)
-            rows.drop("date").coalesce(1).write.parquet(str(part))
-            self._lake.replace(name, date, pq.read_table(part))
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        self._lake.replace(name, date, adding.added(name, files))

@@ -60,7 +60,7 @@ def pipe(spark: Any, declared: Settings, lake: Lake, monkeypatch: pytest.MonkeyP
             monkeypatch.setattr("amqpjobs.pipeline.run.roll_up", roll_up if sums else lambda spark, lake: [])
             with lake.writing():
                 ingest = Ingest(spark, lake, planner, url=declared.url, most=most, slices=2)
-                loop = Loop(spark, lake, ingest, Upkeep(spark, lake, declared), Progress(), lambda: False, once=True)
+                loop = Loop(spark, lake, ingest, Upkeep(lake, declared), Progress(), lambda: False, once=True)
                 loop.run()
         finally:
             planner.close()

@@ -16,6 +16,7 @@ import pytest
 
 from amqpjobs.history import lag
 from amqpjobs.history.lag import Lag
+from amqpjobs.history.pieces import Piece, cut
 from amqpjobs.history.quantiles import AT_ONCE
 from amqpjobs.history.reader import History
 from amqpjobs.history.store import HistoryMissing
@@ -218,6 +219,27 @@ def test_what_is_set_holds_for_every_question(folder: Path, monkeypatch: pytest.
     store = History(folder).store
     for setting, value in (("TimeZone", "UTC"), ("parquet_metadata_cache", True)):
         assert store.rows("SELECT current_setting($1)", [setting]) == [(value,)]
+
+
+def test_months_are_read_whole_where_nothing_came_later() -> None:
+    january, february, april = (datetime.datetime(2026, n, 1, tzinfo=datetime.UTC).timestamp() for n in (1, 2, 4))
+    since, until = january + 14 * DAY, february + 40 * DAY
+    days = Piece("metrics_day", "day", since, february)
+    assert cut("metrics", since, until, newest=until - 3600) == [days, Piece("metrics_month", "month", february, april)]
+    for newest in (None, until):
+        march = february + 28 * DAY
+        assert cut("metrics", since, until, newest=newest) == [
+            days,
+            Piece("metrics_month", "month", february, march),
+            Piece("metrics_day", "day", march, until),
+        ]
+
+
+def test_the_newest_hour_is_known_where_every_file_tells_it(folder: Path) -> None:
+    for at in (NOON, NOON - 40 * DAY):
+        sums.write(folder, "metrics_hour", [sums.row("hour", at, "A", "low", [7])])
+    assert History(folder).store.newest("metrics_hour") == NOON
+    assert History(folder).store.newest("totals_hour") is None
 
 
 def test_many_keys_are_added_up_in_blocks(folder: Path) -> None:

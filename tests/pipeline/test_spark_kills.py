@@ -148,7 +148,7 @@ async def test_a_broker_that_restarts_is_read_on(spark: Any, node: PrivateNode, 
         try:
             with lake.writing():
                 ingest = Ingest(spark, lake, planner, url=settings.url, most=20, slices=2)
-                Loop(spark, lake, ingest, Upkeep(spark, lake, settings), Watched(), stopping.is_set).run()
+                Loop(spark, lake, ingest, Upkeep(lake, settings), Watched(), stopping.is_set).run()
         finally:
             planner.close()
 

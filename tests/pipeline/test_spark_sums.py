@@ -79,7 +79,7 @@ def test_sums_hold_through_late_rows_and_upkeep(
     assert sum(each.n for each in buckets) == len(mine)
     assert {each.bucket for each in buckets} == {each.bucket for each in sums.histogram(mine)}
     with lake.writing():
-        Upkeep(spark, lake, declared.model_copy(update={"lake_minutes_age": "9Y"})).run()
+        Upkeep(lake, declared.model_copy(update={"lake_minutes_age": "9Y"})).run()
     check(lake, metrics + late)
 
 
@@ -95,11 +95,11 @@ def test_upkeep_adds_up_and_forgets(
     hours = "SELECT count(*), sum(count) FROM {t}"
     assert query(lake, "metrics_hour", hours) == query(lake, "errors_hour", hours) == [(2, 2)]
     with lake.writing():
-        Upkeep(spark, lake, declared).run(today=datetime.date(2026, 1, 5))
+        Upkeep(lake, declared).run(today=datetime.date(2026, 1, 5))
         assert query(lake, "metrics_minute", hours) == [(1, 2)]
         assert query(lake, "raw_metrics", "SELECT count(*) FROM {t}") == [(2,)]
         settings = declared.model_copy(update={"lake_raw_age": "10D", "lake_minutes_age": "15D"})
-        Upkeep(spark, lake, settings).run(today=datetime.date(2026, 1, 20))
+        Upkeep(lake, settings).run(today=datetime.date(2026, 1, 20))
     assert query(lake, "metrics_hour", hours) == query(lake, "errors_hour", hours) == [(1, 2)]
     assert query(lake, "raw_metrics", "SELECT count(*) FROM {t}") == [(0,)]
     assert query(lake, "metrics_minute", hours) == [(0, None)]

@@ -16,9 +16,10 @@ from amqpjobs.scheduler.controls import ControlsKeeper
 from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.election import RETRY, Election
 from amqpjobs.scheduler.recurring import Declarer, Ticker
-from amqpjobs.scheduler.reign import Deposed, Reign
+from amqpjobs.scheduler.reign import Reign
 from amqpjobs.scheduler.rejected import Rejected
 from amqpjobs.scheduler.release import Releaser
+from amqpjobs.scheduler.term import Deposed
 from amqpjobs.scheduler.tracked import TrackedLeader
 from amqpjobs.scheduler.unrouted import Unrouted
 from amqpjobs.service import Service, first_failure

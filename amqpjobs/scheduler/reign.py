@@ -12,42 +12,32 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import control, text
+from amqpjobs.model import control
 from amqpjobs.model.legacy import left_over
-from amqpjobs.model.pending import Claim, Pending
+from amqpjobs.model.pending import Pending
 from amqpjobs.model.protocol import How
 from amqpjobs.scheduler.cleaner import Cleaner
 from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.outflow import AHEAD, Outflow
 from amqpjobs.scheduler.recurring import Ticker
 from amqpjobs.scheduler.release import Published, Releaser
+from amqpjobs.scheduler.term import TermHolder
 from amqpjobs.service import first_to_end
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.follow import Follower
 from amqpjobs.streams.views import DelayedView, OldState
 
 log = logging.getLogger("amqpjobs.scheduler")
-T = TypeVar("T")
 
 BATCH = 256
 """Entries claimed at once."""
-LONGEST_WAIT = 1.0
-"""Seconds between looks at the wall clock: one set forward must not leave due jobs lying until a steady timer ends."""
-FOLD_TIMEOUT = 10.0
-"""Seconds in which an append of ours must come back through our own fold, once that fold is at the tail: milliseconds
-as a rule. One that does not come went down with a stream that was deleted before anything of it was read."""
 FINISH = 2.0
 """Seconds that a leader which is stopped, or whose election is lost, has to settle what it is publishing."""
 
 
-class Deposed(Exception):
-    """Another term is current: stop at once."""
-
-
-class Reign:
+class Reign(TermHolder):
     """One try at leading one stream; `lead` ends by an exception or by cancellation."""
 
     def __init__(
@@ -64,21 +54,14 @@ class Reign:
         ticker: Ticker | None = None,
         cap: DeadCap | None = None,
     ) -> None:
+        super().__init__(view, follower, appender, clock, identity=identity)
         self._view = view
         self._cap = cap
-        self._follower = follower
-        self._appender = appender
         self._flow = Outflow(releaser.publish, self._settle, clock)
-        self._clock = clock
-        self._identity = identity
         self.cleaner = cleaner
         self._new_id = new_id
         self._ticker = ticker
-        self.epoch = ""
-        self._term = Claim(0, appender.source)
-        self._renewals = view.renewals
         self._wake = asyncio.Event()
-        self._written = 0
         self._next_due = math.inf
         self.leading = False
 
@@ -100,31 +83,13 @@ class Reign:
             self._follower.on_fold.remove(self._wake.set)
             await self._flow.finish(FINISH)
 
-    @property
-    def n(self) -> int:
-        """The number of our term."""
-        return self._term.n
-
     # Winning.
 
     async def _win(self) -> None:
-        """Rules 7, 8, 25. A term's number is the time in ms, or one more than the last: even a reader that lost the
-        log's head, and with it the last term, picks a greater one."""
+        """Rule 25, and then the term."""
         facts = await self._follower.query(self._view.facts)
         await self.append([control.write_epoch(facts.epoch or self._new_id(), at=self._clock.wall())])
-        while True:
-            facts = await self._follower.query(self._view.facts)
-            assert facts.epoch is not None, "an epoch was folded"
-            self.epoch = facts.epoch
-            n = max(int(self._clock.wall() * 1000), facts.term.n + 1 if facts.term else 1)
-            await self.append([control.write_term(self.epoch, n, by=self._identity, at=self._clock.wall())])
-            self._term = Claim(n, self._appender.source)
-            facts = await self._follower.query(self._view.facts)
-            if facts.term == self._term:
-                log.info("leading %s in term %d", self._view.stream, n)
-                return
-            if facts.term is None or facts.epoch != self.epoch:
-                raise Deposed(f"{self._view.stream} was made anew")
+        await self._win_term()
 
     async def _bring_over(self) -> None:
         """Append again what was pending when the stream was deleted, forget the old state, and seal (rule 25)."""
@@ -241,36 +206,4 @@ class Reign:
     async def _sleep(self) -> None:
         """Until the next entry is due or anything was folded."""
         next_tick = math.inf if self._ticker is None else self._ticker.next
-        wait = min(self._next_due - AHEAD / 2, next_tick) - self._clock.wall()
-        await first_to_end(self._clock.sleep(min(LONGEST_WAIT, max(0.0, wait))), self._wake.wait())
-
-    async def mine(self, question: Callable[[], T]) -> T:
-        """Ask the view, in the same breath as whether the term is still ours."""
-
-        def ask() -> tuple[Claim | None, T]:
-            return self._view.facts().term, question()
-
-        term, answer = await self._follower.query(ask)
-        if term != self._term:
-            raise Deposed(f"{self._view.stream}: term {term} took over from {self._term}")
-        return answer
-
-    async def append(self, entries: Sequence[dict[str, Any]]) -> None:
-        """Append and wait until our own fold has it."""
-        await self._folded(await self._write(entries))
-
-    async def _write(self, entries: Sequence[dict[str, Any]]) -> int:
-        seq = await self._appender.append([text.dump(entry) for entry in entries], timeout=FOLD_TIMEOUT)
-        self._written = max(self._written, seq)
-        return seq
-
-    async def _folded(self, seq: int) -> None:
-        """Wait until our own fold has our messages up to that number."""
-        source = self._appender.source
-
-        def folded() -> bool | None:
-            if self._view.renewals != self._renewals:  # it went down with the stream: it would be waited for in vain
-                raise Deposed(f"{self._view.stream} was made anew")
-            return self._view.store.last_seq(source) >= seq or None
-
-        await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
+        await self._rest(min(self._next_due - AHEAD / 2, next_tick), self._wake.wait)

@@ -11,18 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import control, names, text, tracked_pages
-from amqpjobs.model.pending import Claim
+from amqpjobs.model.tracked import Tracked
 from amqpjobs.scheduler.election import RETRY, Election
-from amqpjobs.scheduler.reign import BATCH, FOLD_TIMEOUT, LONGEST_WAIT, Deposed
+from amqpjobs.scheduler.reign import BATCH
+from amqpjobs.scheduler.term import FOLD_TIMEOUT, Deposed, TermHolder
 from amqpjobs.scheduler.tracked_answers import Answers
 from amqpjobs.scheduler.tracked_offers import Offers
-from amqpjobs.service import Service, first_to_end
+from amqpjobs.service import Service
 from amqpjobs.settings import StreamLimits, age_seconds
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import BrokerError
@@ -34,7 +35,6 @@ from amqpjobs.streams.tracked_view import TrackedView
 from amqpjobs.streams.view_file import remove
 
 log = logging.getLogger("amqpjobs.scheduler")
-T = TypeVar("T")
 
 LEAST_SPAN = 64 * 1024 * 1024
 """Bytes of the log that are never worth writing all again."""
@@ -103,15 +103,12 @@ class TrackedLeader(Service):
             await self._clock.sleep(RETRY)
 
 
-class TrackedReign:
+class TrackedReign(TermHolder):
     """One try at leading; `lead` ends by an exception or by cancellation."""
 
     def __init__(self, leader: TrackedLeader, appender: Appender, clock: Clock, *, identity: str) -> None:
-        self._leader, self._appender, self._clock, self._identity = leader, appender, clock, identity
-        self._view, self._follower = leader.view, leader.follower
-        self._renewals = self._view.renewals
-        self._term = Claim(0, appender.source)
-        self._epoch = ""
+        super().__init__(leader.view, leader.follower, appender, clock, identity=identity)
+        self._leader, self._view = leader, leader.view
         self._wake = asyncio.Event()
 
     async def lead(self) -> None:
@@ -124,57 +121,46 @@ class TrackedReign:
             self._leader.leading = True
             while True:
                 self._wake.clear()
-                if not await self._step():
-                    await self._sleep()
+                if until := await self._step():
+                    await self._rest(until, self._wake.wait)
         finally:
             self._follower.on_fold.remove(self._wake.set)
 
     async def _win(self) -> None:
-        """As in the delayed sets: a term is ours once it is current in our own fold."""
-        stand = await self._follower.query(self._view.store.stand)
-        if stand.epoch is None:
+        """Name the stream's life, if it is new, and win a term of it."""
+        epoch, _ = await self._follower.query(self._view.led)
+        if epoch is None:
             old = [await asyncio.to_thread(_base, path) for path in self._view.old_files()]
             mark = control.write_epoch(secrets.token_hex(8), at=self._clock.wall())
-            await self._append([mark | {"base": max(old, default=0)}])
-            stand = await self._follower.query(self._view.store.stand)
-        assert stand.epoch is not None, "an epoch was folded"
-        self._epoch = stand.epoch
-        while True:
-            n = max(int(self._clock.wall() * 1000), stand.term.n + 1 if stand.term else 1)
-            await self._append([control.write_term(self._epoch, n, by=self._identity, at=self._clock.wall())])
-            self._term = Claim(n, self._appender.source)
-            stand = await self._follower.query(self._view.store.stand)
-            if stand.term == self._term:
-                log.info("leading %s in term %d", names.EVENTS, n)
-                return
-            if stand.term is None or stand.epoch != self._epoch:
-                raise Deposed(f"{names.EVENTS} was made anew")
+            await self.append([mark | {"base": max(old, default=0)}])
+        await self._win_term()
 
-    async def _step(self) -> bool:
-        """Say what is due now; False when there is nothing to do."""
-        if await self._tick() or await self._offer():
-            return True
+    async def _step(self) -> float:
+        """Say and offer what is due now, one batch of it; until when there is nothing to do (0: look again)."""
         now = self._clock.wall()
-        if await self._mine(lambda: self._pages_due(now)):
-            await self._write_pages(self._view.path, restore=False)
-        return False
-
-    async def _tick(self) -> bool:
-        """One batch of what time changes now; False when it changes nothing."""
-        now = self._clock.wall()
-        due = await self._mine(lambda: self._view.store.due(now, BATCH))
+        due, offers, pages, wake = await self.mine(lambda: self._look(now))
         if due:
-            head = {"type": "tick", "epoch": self._epoch, "n": self._term.n, "at": now}
-            await self._append([{**head, "job": job} for job in due])
-        return bool(due)
+            await self._tick(due, now)
+        elif offers:
+            await self._offer(offers)
+        elif pages:
+            await self._write_pages(self._view.path, restore=False)
+        return 0.0 if due or offers else wake
 
-    async def _offer(self) -> bool:
-        """Tell AMQP workers of one batch of what is queued for them; False when there is none."""
-        jobs = await self._mine(lambda: self._view.store.to_offer(BATCH))
-        if jobs:
-            told = [[job.id, job.place] for job in await self._leader.offers.publish(jobs)]
-            await self._append([{"type": "offered", "epoch": self._epoch, "n": self._term.n, "jobs": told}])
-        return bool(jobs)
+    def _look(self, now: float) -> tuple[list[int], list[Tracked], bool, float]:
+        """What time changes now, what AMQP workers are to be told of, whether pages are due, when time changes more."""
+        store = self._view.store
+        return store.due(now, BATCH), store.to_offer(BATCH), self._pages_due(now), store.next_wake()
+
+    async def _tick(self, due: Sequence[int], now: float) -> None:
+        """Say that time has come for these."""
+        head = {"type": "tick", "epoch": self.epoch, "n": self.n, "at": now}
+        await self.append([{**head, "job": job} for job in due])
+
+    async def _offer(self, jobs: Sequence[Tracked]) -> None:
+        """Tell AMQP workers of these, and the log that they were told."""
+        told = [[job.id, job.place] for job in await self._leader.offers.publish(jobs)]
+        await self.append([{"type": "offered", "epoch": self.epoch, "n": self.n, "jobs": told}])
 
     def _pages_due(self, now: float) -> bool:
         """Before retention takes the log's head, and when the log is far longer than what is alive."""
@@ -194,56 +180,27 @@ class TrackedReign:
         try:
             entries = reader.entries(of, restore=restore)
             while (page := await asyncio.to_thread(next, entries, None)) is not None:
+                now = self._clock.wall()
                 if page:
                     await self._appender.append(page, timeout=FOLD_TIMEOUT)
-                while not restore and await self._tick():
-                    """A job's time does not wait until all are written."""
+                while not restore and (due := await self.mine(partial(self._view.store.due, now, BATCH))):
+                    await self._tick(due, now)  # a job's time does not wait until all are written
         finally:
             await asyncio.to_thread(reader.close)
         if not restore:
-            await self._append([tracked_pages.write_end(of, self._clock.wall())])
+            await self.append([tracked_pages.write_end(of, self._clock.wall())])
 
     async def _bring_over(self) -> None:
         """Write what an earlier life of the stream held into this one, once, and seal it."""
-        if (await self._mine(self._view.store.stand)).sealed:
+        if (await self.mine(self._view.store.stand)).sealed:
             self._view.set_old_aside()
             return
         for path in self._view.old_files():
             await self._write_pages(path, restore=True)
             log.warning("%s: the jobs of its earlier life were brought over", names.EVENTS)
-        await self._append([text.dump({"type": "sealed", "at": self._clock.wall()})])
+        await self.append([text.dump({"type": "sealed", "at": self._clock.wall()})])
         for path in self._view.old_files():
             remove(path)
-
-    async def _sleep(self) -> None:
-        """Until time next changes a job, or anything was folded."""
-        wake = await self._mine(self._view.store.next_wake)
-        wait = max(0.0, wake - self._clock.wall())
-        await first_to_end(self._clock.sleep(min(LONGEST_WAIT, wait)), self._wake.wait())
-
-    async def _mine(self, question: Callable[[], T]) -> T:
-        """Ask the view, in the same breath as whether the term is still ours."""
-
-        def ask() -> tuple[Claim | None, T]:
-            return self._view.store.stand().term, question()
-
-        term, answer = await self._follower.query(ask)
-        if term != self._term:
-            raise Deposed(f"{names.EVENTS}: term {term} took over from {self._term}")
-        return answer
-
-    async def _append(self, entries: Sequence[dict[str, Any] | bytes]) -> None:
-        """Append and wait until our own fold has it."""
-        raw = [entry if isinstance(entry, bytes) else text.dump(entry) for entry in entries]
-        await self._appender.append(raw, timeout=FOLD_TIMEOUT)
-        source, seq = self._appender.source, self._appender.seq
-
-        def folded() -> bool | None:
-            if self._view.renewals != self._renewals:
-                raise Deposed(f"{names.EVENTS} was made anew")
-            return self._view.store.last_seq(source) >= seq or None
-
-        await self._follower.wait(folded, timeout=FOLD_TIMEOUT)
 
 
 def _base(path: Path) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from amqpjobs.model import names
+from amqpjobs.model.pending import Claim
 from amqpjobs.model.tracked import Judged
 from amqpjobs.model.tracked_fold import FOLD_VERSION, TrackedSet
 from amqpjobs.streams.follow import Message
@@ -43,6 +44,11 @@ class TrackedView(ViewFile):
     def _undone(self) -> None:
         self.span: int = self.store.meta("span") or 0
         """Bytes of the log since all of it was last written again."""
+
+    def led(self) -> tuple[str | None, Claim | None]:
+        """The stream's epoch, and the term that is current."""
+        stand = self.store.stand()
+        return stand.epoch, stand.term
 
     def _left(self) -> int:
         return sum(self.store.counts().values()) + len(self.store.queues())

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from amqpjobs.model.pending import Claim
 from amqpjobs.model.trail import LENGTH, Step, continued, step
 from amqpjobs.streams.follow import Message
 
@@ -44,6 +45,9 @@ class Tables(Protocol):
 
     def keep_meta(self, name: str, value: Any) -> None:
         """Remember one value."""
+
+    def last_seq(self, source: str) -> int:
+        """The greatest sequence number folded from `source`; 0 for none."""
 
 
 class ViewFile(abc.ABC):
@@ -83,12 +87,20 @@ class ViewFile(abc.ABC):
         """Forget what is known of a transaction that did not commit, beside what the tables forget."""
 
     @abc.abstractmethod
+    def led(self) -> tuple[str | None, Claim | None]:
+        """The stream's epoch, and the term that is current."""
+
+    @abc.abstractmethod
     def _left(self) -> int:
         """How many of those are there that are to be kept when the stream is made anew."""
 
     def _flush(self) -> None:
         """Write what is kept in memory, before a transaction ends."""
         self._tables.flush()
+
+    def last_seq(self, source: str) -> int:
+        """The greatest sequence number folded from `source`; 0 for none."""
+        return self._tables.last_seq(source)
 
     # The follower's side.
 

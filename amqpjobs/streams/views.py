@@ -10,7 +10,7 @@ from pathlib import Path
 from amqpjobs.model import names
 from amqpjobs.model.checkpoint import Checkpoint, adopt, take
 from amqpjobs.model.delayed import FOLD_VERSION, DelayedSet
-from amqpjobs.model.pending import Facts, Pending
+from amqpjobs.model.pending import Claim, Facts, Pending
 from amqpjobs.model.protocol import Target
 from amqpjobs.model.words import Verdict
 from amqpjobs.streams.entry_table import LAYOUT
@@ -72,6 +72,11 @@ class DelayedView(ViewFile):
 
     def _undone(self) -> None:
         self.span.rolled_back()
+
+    def led(self) -> tuple[str | None, Claim | None]:
+        """The stream's epoch, and the term that is current."""
+        facts = self.facts()
+        return facts.epoch, facts.term
 
     def _left(self) -> int:
         return self.store.count() + len(self.store.ticks())

@@ -223,7 +223,7 @@ async def test_a_reign_notices_at_once_that_its_stream_was_made_anew(
 ) -> None:
     """What it had appended went down with the stream: waiting for that to be folded would be waiting in vain."""
     if when == "while it leads":
-        monkeypatch.setattr("amqpjobs.scheduler.reign.FOLD_TIMEOUT", 2 * PATIENCE)  # so that only noticing can pass
+        monkeypatch.setattr("amqpjobs.scheduler.term.FOLD_TIMEOUT", 2 * PATIENCE)  # so that only noticing can pass
     async with running(settings) as scheduler:
         leader = scheduler.leaders[0]
         await eventually(lambda: leader.leading if when == "while it leads" else scheduler.election.held.is_set())

@@ -98,6 +98,7 @@ class Store:
         try:
             import deltalake  # noqa: F401, PLC0415 - an extra
             import duckdb  # noqa: PLC0415 - an extra
+            import numpy  # noqa: F401, PLC0415 - an extra, which takes its time when it is first asked for
         except ImportError:
             raise HistoryMissing(MISSING) from None
         self._folder = folder.absolute()

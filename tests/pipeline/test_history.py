@@ -249,8 +249,9 @@ def test_many_keys_are_added_up_in_blocks(folder: Path) -> None:
     assert [point.quantiles for point in points] == [((n + 1) / 1000,) for n in range(hours)]
 
 
-def test_without_the_extra_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
+@pytest.mark.parametrize("package", ["deltalake", "duckdb", "numpy"])
+def test_without_the_extra_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(HistoryMissing, match=r"pip install 'amqpjobs\[history\]'"):
         History(folder)
 

@@ -23,7 +23,7 @@ async def act(views: Views, order: Order, chosen: Sequence[Target] | Search) -> 
         return await views.desk.act(order, chosen)
     if order.word == "restore":
         return problem(422, "Parameters out of bounds", "restore takes jobs, or POST /api/actions/{id}/undo")
-    if (reason := views.late()) is not None:
+    if (reason := views.late(order.stream)) is not None:
         return problem(503, "Not ready", f"What matches is not known: {reason}. Nothing was done.")
     if not chosen.narrowed:
         where = Where(*(value or None for value in (chosen.cls, chosen.queue, chosen.tag, chosen.q)))

@@ -79,7 +79,7 @@ async def listing(request: Request, wanted: Searched, action: str = "") -> Respo
     given = written(wanted)
     more: dict[str, object] = {
         "place": place, "kind": kind, "lines": [items.line(kind.stream, row) for row in found.rows], "found": found,
-        "wanted": wanted, "given": given, "filtered": filters(wanted), "fault": fault, "late": views.late(),
+        "wanted": wanted, "given": given, "filtered": filters(wanted), "fault": fault, "late": views.late(kind.stream),
         "told": await _told(request, action), "errors": await views.errors(kind.stream, MOST_ERRORS),
         "next": f"?{urlencode(given | {'after': found.after})}" if found.after else None,
     }  # fmt: skip

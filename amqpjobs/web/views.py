@@ -231,11 +231,12 @@ class Views:
         """Whether finished jobs are counted as they are reported: not while the broker is away or a backlog is read."""
         return self.link.state == "up" and self.metrics.caught_up
 
-    def late(self) -> str | None:
-        """Why this process cannot be relied on now, or None when it can."""
+    def late(self, stream: str | None = None) -> str | None:
+        """Why this process, or what it tells of one stream, cannot be relied on now, or None when it can."""
         if self.link.state != "up":
             return "no connection to the broker"
-        behind = [follower.stream for follower in self._followers() if not follower.caught_up]
+        wanted = [follower for follower in self._followers() if stream in (None, follower.stream)]
+        behind = [follower.stream for follower in wanted if not follower.caught_up]
         return f"still reading {', '.join(behind)}" if behind else None
 
     def _followers(self) -> list[Follower]:

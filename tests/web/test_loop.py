@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from amqpjobs.client import Client
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
@@ -22,6 +23,7 @@ from benchmarks.dashboard import Watched, dead, flow, publish, watched, web
 from tests.patience import PATIENCE
 from tests.web import entries
 
+WAITING = 1500
 DEAD, PROCESSES, RUNNING, WATCHERS, SECONDS = 100, 80, 20, 10, 1.5
 MOST = 50.0
 """Milliseconds that one callback may use."""
@@ -35,6 +37,7 @@ ASKED: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/worker-processes", None),
     ("GET", "/api/processes", None),
     ("GET", "/job-queues/default", None),
+    ("GET", "/api/job-queues/default/jobs?limit=1000", None),
     ("GET", "/api/docs", None),
     ("GET", "/openapi.json", None),
     ("POST", "/api/jobs", ENQUEUED),
@@ -76,6 +79,8 @@ async def test_nothing_long_runs_on_the_loop(publisher: Publisher, settings: Set
     environment = {"AMQPJOBS_URL": settings.url, "AMQPJOBS_MANAGEMENT_URL": settings.management_url or ""}
     async with web(str(tmp_path / "web"), **environment) as dashboard:
         await fill(publisher)
+        async with Client(settings.model_copy(update={"enqueue_log": True})) as client:
+            await client.enqueue_many([("Waits", ["word " * 20])] * WAITING)
         await settled(dashboard)
         await dashboard.stalls()  # what it took to start
         async with watched(dashboard.client, WATCHERS):

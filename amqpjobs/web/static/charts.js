@@ -85,7 +85,7 @@
     return {
       width: Math.max(element.clientWidth, 120),
       height: HEIGHT,
-      padding: [null, 30, null, null], // half of the last label, which would be cut off
+      padding: [null, 42, null, null], // half of the last label, which would be cut off
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true, markers: { fill: function (plot, index) { return plot.series[index].stroke(plot, index); } } },
       tzDate: told.step === 86400 ? function (at) { return uPlot.tzDate(new Date(at * 1000), "Etc/UTC"); } : undefined,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 
@@ -136,6 +137,30 @@ def test_a_line_longer_than_what_is_read_of_it_keeps_its_order(
     found = [log.take().id for _ in wanted]
     assert found == [job.id for job in wanted]
     assert log.empty()
+
+
+def test_who_is_next_is_who_the_table_says_in_every_line(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a queue, a type and both, with more lines than are kept, each longer than what is read of it."""
+    monkeypatch.setattr(tracked_lines, "KEPT", 3)
+    monkeypatch.setattr(tracked_lines, "LINES", 4)
+    chance = random.Random(7)
+    for _ in range(300):
+        queue, kind = chance.choice("qr"), chance.choice(["", "A", "B"])
+        match chance.randrange(4):
+            case 0 | 1:
+                log.dispatch(queue, type=kind, priority=chance.randrange(3))
+            case 2 if waiting := [job for job in log.store.all_after(-1, 1000) if job.state is State.QUEUED]:
+                log.do(Report(chance.choice(waiting).id, status=State.CANCELLED))
+            case _:
+                name = chance.choice([(queue, None), (None, kind or "A"), (queue, kind or "A")])
+                fit = [
+                    job
+                    for job in log.store.all_after(-1, 1000)
+                    if job.state is State.QUEUED and name[0] in (None, job.queue) and name[1] in (None, job.type)
+                ]
+                first = min(fit, key=lambda each: (each.priority, each.place), default=None)
+                taken = log.do(Take(*name)).job
+                assert (taken and taken.id) == (first and first.id)
 
 
 def as_message(offset: int, *entries: bytes) -> Message:

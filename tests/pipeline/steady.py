@@ -95,7 +95,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
     samples: list[Sample] = []
     with (folder / "log").open("w") as log:
         await asyncio.to_thread(streams.declare, settings)
-        pipeline = Pipeline(node.url, lake.folder, log, 250_000, {})
+        # What is appended tells one time of the past; upkeep, which comes after an hour, is to leave its minutes.
+        pipeline = Pipeline(node.url, lake.folder, log, 250_000, {"AMQPJOBS_LAKE_MINUTES_AGE": "5Y"})
         try:
             first = await feed(settings, options.rate, 1.0)
             await _until_it_reads(lake)

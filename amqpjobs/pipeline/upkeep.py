@@ -7,7 +7,7 @@ import logging
 import time
 
 from amqpjobs.pipeline import adding, jids
-from amqpjobs.pipeline.lake import Lake
+from amqpjobs.pipeline.lake import COMPACT, Lake
 from amqpjobs.pipeline.tables import RAW, SCHEMAS, SUMS
 from amqpjobs.settings import Settings, age_seconds
 
@@ -44,7 +44,7 @@ class Upkeep:
         for name in SCHEMAS:
             table = self._lake.table(name)
             if name not in SUMS and name != "jids" and self._crowded(name):
-                table.optimize.compact()
+                table.optimize.compact(writer_properties=COMPACT)
             table.vacuum(KEEP_FILES_HOURS, dry_run=False, enforce_retention_duration=False)
             table.create_checkpoint()
 

@@ -18,7 +18,7 @@ from amqpjobs.model.tracked_settings import policy_of
 from amqpjobs.web import schemas
 from amqpjobs.web.kue import shown
 from amqpjobs.web.problems import problem
-from amqpjobs.web.tracked import answer, done, door, judged
+from amqpjobs.web.tracked import answer, done, door, judged, whole
 
 router = APIRouter(prefix="/api/jobs", tags=["tracked jobs"])
 
@@ -111,8 +111,9 @@ async def create(request: Request, job: NewJob) -> Response:
     priority = NAMES.get(job.priority) if isinstance(job.priority, str) else job.priority
     if priority is None:
         return problem(422, "Parameters out of bounds", f"priority is a number or one of {', '.join(NAMES)}")
+    settings = {name: whole(each) if name in ("retries", "max_stalls") else each for name, each in job.settings.items()}
     try:
-        policy_of(DEFAULT_POLICY, job.settings)
+        policy_of(DEFAULT_POLICY, settings)
     except (TypeError, ValueError) as error:
         return problem(422, "Parameters out of bounds", f"settings: {error}")
     if job.amqp and not job.type:
@@ -122,7 +123,7 @@ async def create(request: Request, job: NewJob) -> Response:
     flags = Flags(job.update_data, at, job.update_retry_strategy, job.reset_counts)
     data = await asyncio.to_thread(text.member, await request.body(), "data") or b"null"
     act = Dispatch(
-        job.queue, data, job.key, job.type, priority, tuple(job.tags), run_at, job.settings, flags, amqp=job.amqp
+        job.queue, data, job.key, job.type, priority, tuple(job.tags), run_at, settings, flags, amqp=job.amqp
     )  # fmt: skip
 
     def told(found: Judged) -> Response:

@@ -12,7 +12,7 @@ from amqpjobs.model.tracked import Policy, Tracked
 from amqpjobs.model.tracked_commands import MOST_TAGS, MOST_TEXT, SETTLES, Dispatch, Report
 from amqpjobs.model.tracked_durations import duration, seconds
 from amqpjobs.model.tracked_settings import policy_of
-from amqpjobs.web.tracked import spliced
+from amqpjobs.web.tracked import spliced, whole
 
 QUEUED, CANCELLED = "queued", "cancelled"
 STATUS = {State.SCHEDULED: QUEUED, State.BLOCKED: QUEUED, State.REPLACED: CANCELLED, State.RETRYING: "failed"}
@@ -55,7 +55,7 @@ def read_settings(value: Mapping[str, Any]) -> dict[str, Any]:
             if value.get(name) is not None:
                 found[name] = seconds(value[name])
         if value.get("retries") is not None:
-            found["retries"] = value["retries"]
+            found["retries"] = whole(value["retries"])
         delays = value.get("retry_delays")
         if delays is not None:
             if not isinstance(delays, list):

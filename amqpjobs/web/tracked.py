@@ -62,6 +62,11 @@ def spliced(raw: bytes) -> Any:
     return text.Verbatim(raw)
 
 
+def whole(value: Any) -> Any:
+    """3.0 as 3, which it is in JSON; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def done(_: Judged) -> Response:
     """204."""
     return Response(status_code=204)

@@ -143,6 +143,10 @@ async def what_cannot_be(server: Dashboard) -> None:
         assert response.status_code == status, (method, path, body, response.text)
 
 
+async def a_whole_number_may_be_written_with_a_point(server: Dashboard) -> None:
+    await create(server, queue="points", type="p", settings={"retries": 2.0, "max_stalls": 1.0})
+
+
 async def changes_come_as_events(server: Dashboard) -> None:
     seen: list[tuple[str, str]] = []
     listening = asyncio.Event()
@@ -182,6 +186,7 @@ async def test_tracked_jobs_over_http(server: Dashboard) -> None:
         their_page_lists_them,
         singletons,
         what_cannot_be,
+        a_whole_number_may_be_written_with_a_point,
         changes_come_as_events,
     ):
         await part(server)

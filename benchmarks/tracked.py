@@ -166,4 +166,5 @@ if __name__ == "__main__":
     given = [int(each) for each in sys.argv[1:]]
     with asyncio.Runner(loop_factory=loop_factory()) as runner:  # as in the process that has such a door
         runner.run(_measure(given[0] if given else 20_000))
-    _kept(given[1] if len(given) > 1 else 500_000)
+    if kept := given[1] if len(given) > 1 else 500_000:
+        _kept(kept)

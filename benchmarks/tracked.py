@@ -36,6 +36,7 @@ from benchmarks.processes import running
 
 TASKS = 48
 LATENCY_TASKS = 4
+TIMED = 200
 DATA = json.dumps({"to": "user@example.com", "invoice": 4711, "lines": list(range(20))}).encode()
 
 
@@ -50,6 +51,7 @@ async def _measure(jobs: int) -> None:
                 await _lives(door, jobs // 10, TASKS)
                 await _told(door, jobs, TASKS)
                 await _told(door, jobs // 10, LATENCY_TASKS)
+                await _late(door, TIMED)
             finally:
                 await door.stop()
                 door.close()
@@ -122,6 +124,27 @@ async def _lives(door: TrackedDoor, jobs: int, tasks: int) -> list[float]:
 
     await asyncio.gather(*(work(jobs // tasks) for _ in range(tasks)))
     return waits
+
+
+async def _late(door: TrackedDoor, jobs: int) -> None:
+    """Jobs that nobody ends: how long after its time each is known here to have timed out, in milliseconds."""
+    times = {"timeout": 2.0, "heartbeat_timeout": 1.0}
+    for setting, seconds in times.items():
+        late: list[float] = []
+
+        async def one(number: int, setting: str = setting, seconds: float = seconds, late: list[float] = late) -> None:
+            await asyncio.sleep(number / jobs)
+            await door.ask(Dispatch(setting, DATA, settings={setting: seconds, "retries": 0}))
+            taken = await door.ask(Take(setting, worker="w"))
+            assert taken.verdict.job is not None
+            while (job := await door.job(taken.verdict.job)) is not None and job.state is State.RUNNING:  # noqa: ASYNC110 - polled, as a client would
+                await asyncio.sleep(0.005)
+            assert job is not None and job.started_at is not None
+            late.append((time.time() - job.started_at - seconds) * 1000)
+
+        await asyncio.gather(*(one(number) for number in range(jobs)))
+        cuts = statistics.quantiles(late, n=100)
+        print(f"{setting}: {jobs} told {cuts[49]:.0f} ms late, p99 {cuts[98]:.0f} ms, the latest {max(late):.0f} ms")
 
 
 def _kept(count: int) -> None:

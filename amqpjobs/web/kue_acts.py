@@ -33,7 +33,7 @@ def _either(schema: schemas.Schema) -> None:
 
 
 Priority = Annotated[
-    int | str,
+    Annotated[int, Field(ge=-MOST, le=MOST)] | str,
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": -MOST, "maximum": MOST}, {"type": "string", "enum": [*NAMES]}]}
     ),

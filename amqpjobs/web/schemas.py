@@ -46,7 +46,7 @@ POLICY: Schema = {
 _DURATION: Schema = {
     "type": "string",
     "description": "A duration such as 30s, 1h15m5s or 3w2d.",
-    "pattern": r"^([0-9]{1,4}w)?([0-9]{1,4}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?[0-9]{1,8}(s|ms)$",
+    "pattern": r"^([0-9]{1,3}w)?([0-9]{1,4}d)?([0-9]{1,5}h)?([0-9]{1,6}m)?[0-9]{1,8}(s|ms)$",  # 63 years at most
 }
 _DURATION_OR_NULL: Schema = {**_DURATION, "type": ["string", "null"]}
 _OCYPOD_SETTINGS: Schema = {

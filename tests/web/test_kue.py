@@ -131,6 +131,7 @@ async def singletons(server: Dashboard) -> None:
 async def what_cannot_be(server: Dashboard) -> None:
     for method, path, body, status in [
         ("POST", "", {"type": "t", "priority": "urgent"}, 422), ("POST", "", {"type": "t", "queue": "a/b"}, 422),
+        ("POST", "", {"type": "t", "priority": -(2**53) - 1}, 422),
         ("POST", "", {"type": "t", "x": 1}, 422), ("POST", "", {"queue": "q"}, 422),
         ("POST", "", {"type": "t", "settings": {"timeout": -1}}, 422),
         ("POST", "", {"key": "k", "settings": {"x": 1}}, 422),

@@ -8,7 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from amqpjobs.model.tracked_durations import seconds
+from amqpjobs.model.tracked_settings import MOST_SECONDS
 from amqpjobs.settings import Settings
+from amqpjobs.web import schemas
 from amqpjobs.web.app import create_app
 from amqpjobs.web.resources import ordered
 
@@ -49,3 +52,11 @@ def test_no_address_stands_twice_under_different_names(tmp_path: Path) -> None:
     plain = [re.sub(r"\{[^}]*\}", "{}", path) for path in app.openapi()["paths"]]
     assert len(plain) == len(set(plain)) > 30
     assert ordered([]) == []
+
+
+def test_the_longest_duration_that_the_description_allows_is_taken() -> None:
+    pattern = schemas.OCYPOD_QUEUE["properties"]["timeout"]["pattern"]
+    longest = "999w9999d99999h999999m99999999s"
+    assert re.match(pattern, longest)
+    assert not re.match(pattern, "1" + longest)
+    assert seconds(longest) <= MOST_SECONDS

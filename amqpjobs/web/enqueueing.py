@@ -34,7 +34,7 @@ class Wanted(BaseModel):
     cls: str = Field(alias="class", min_length=1)
     args: list[Any] | dict[str, Any] = Field(default_factory=list, description="A list, or an object of keywords.")
     at: Annotated[str | float | None, WithJsonSchema(schemas.TIME_OR_NULL)] = None
-    jid: Annotated[str | None, WithJsonSchema(schemas.JID)] = Field(default=None, min_length=1)
+    jid: Annotated[str | None, WithJsonSchema(schemas.JID_OR_NULL)] = Field(default=None, min_length=1)
     queue: str | None = Field(default=None, pattern=schemas.QUEUE)
     retry: bool | Annotated[int, Field(ge=0, le=MAX_RETRY)] | None = None
     priority: int | None = Field(default=None, ge=0, le=names.MAX_PRIORITY)

@@ -26,7 +26,9 @@ TIME_IN_QUERY: Schema = {
         {"type": "string", "maxLength": 0},
     ]
 }
-JID: Schema = {"anyOf": [{"type": "string", "pattern": "^[ -~]{1,255}$"}, {"type": "string", "pattern": "^.{1,63}$"}]}
+JID_OR_NULL: Schema = {
+    "anyOf": [{"type": "string", "pattern": "^[ -~]{1,255}$"}, {"type": "string", "pattern": "^.{1,63}$"}, ABSENT]
+}
 
 _SECONDS: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": MOST_SECONDS}
 _COUNT: Schema = {"type": ["integer", "null"], "minimum": 0, "maximum": MOST_RETRIES}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import time
 import uuid
@@ -23,7 +22,7 @@ from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
 from tests import container, parallel
 from tests.parallel import pytest_configure, pytest_xdist_make_scheduler  # noqa: F401 - hooks
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 
 @dataclass(frozen=True)
@@ -177,17 +176,4 @@ Eventually = Callable[..., Awaitable[Any]]
 @pytest.fixture
 def eventually() -> Eventually:
     """`await eventually(predicate)`: its first true value (the predicate may be async)."""
-
-    async def wait(predicate: Callable[[], Any], timeout: float = PATIENCE) -> Any:
-        deadline = time.monotonic() + timeout
-        while True:
-            value = predicate()
-            if inspect.isawaitable(value):
-                value = await value
-            if value:
-                return value
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {timeout} s: {inspect.getsource(predicate).strip()}")
-            await asyncio.sleep(0.02)
-
-    return wait
+    return until

@@ -9,40 +9,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import inspect
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from amqpjobs.broker.node import PrivateNode
 from amqpjobs.settings import Settings
 from tests.broker.cutting import Cut
-
-PATIENCE = 60.0
-
-
-async def eventually(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
-    deadline = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if inspect.isawaitable(value):
-            value = await value
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s")
-        await asyncio.sleep(0.2)
+from tests.patience import until
 
 
 async def cut(settings: Settings, seconds: float) -> None:
-    steps = Cut(settings, eventually)
+    steps = Cut(settings, until)
 
     async def for_so_long(gone: Callable[[], Awaitable[bool]]) -> None:
         began = time.monotonic()
-        await eventually(gone, timeout=seconds)
+        await until(gone, timeout=seconds)
         print(f"gone {time.monotonic() - began:.0f} s after the cut")
         await asyncio.sleep(seconds - (time.monotonic() - began))
         assert await gone(), "it is listed though nothing of it can come"

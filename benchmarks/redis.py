@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from benchmarks.processes import BenchmarkError, Command, running
 
 

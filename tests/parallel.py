@@ -3,14 +3,18 @@
 Each process has a broker of its own, unless the session was given one. Only tests that share something stay together.
 
 A failure is told at once, and a run that is terminated tells what was running: pytest does so at the end only, which a
-run that is killed for its time does not come to.
+run that is killed for its time does not come to. A test that does not even end once it has failed for its time costs
+its process, which is replaced, and not the run.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import threading
 import time
+from collections.abc import Generator
 from types import FrameType
 from typing import Any
 
@@ -45,10 +49,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Ours, for `-n` without a `--dist`."""
     from xdist.scheduler import LoadScopeScheduling
 
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+        def remove_node(self, node: Any) -> Any:
+            """The test that a process died of is not begun again: it would cost the next one too."""
+            work = self.assigned_work[node]
+            died = next(((unit, test) for unit in work.values() for test, over in unit.items() if not over), None)
+            if died is not None:
+                unit, test = died
+                unit[test] = True
+            for scope in [scope for scope, tests in work.items() if all(tests.values())]:
+                del work[scope]
+            super().remove_node(node)
+            return died[1] if died is not None else None
+
     if config.getoption("dist") != "load":
         return None
     config.option.loadscopereorder = False  # the order is that of `place`
-    scheduler = LoadScopeScheduling(config, log)
+    scheduler = Scheduling(config, log)
     scheduler._split_scope = group_of
     return scheduler
 
@@ -84,8 +101,35 @@ class Told:
             terminal.flush()
 
 
+GRACE = 60.0
+"""Seconds that a test has to end after its time limit."""
+
+
+class Ended:
+    """In each of the others. A time limit raises in the main thread, but the end of the test's event loop joins the
+    loop's threads: a run of CI stood for 70 minutes before such a thread."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._limit = float(config.getini("timeout") or 300)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        marker = item.get_closest_marker("timeout")
+        limit = float(marker.args[0]) if marker is not None and marker.args else self._limit
+        timer = threading.Timer(limit + GRACE, os._exit, [70])
+        timer.daemon = True
+        timer.start()
+        try:
+            return (yield)
+        finally:
+            timer.cancel()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Ended(config), "ended")
+        return
+    if not config.getoption("numprocesses", None):
         return
     told = Told(config)
     config.pluginmanager.register(told, "told")

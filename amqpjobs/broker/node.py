@@ -6,7 +6,6 @@ It needs the `rabbitmq-server` package installed and nothing of it running: no s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import shutil
@@ -18,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+from amqpjobs.broker.ports import LOOPBACK, free_ports
 from amqpjobs.settings import Settings
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.errors import BrokerError
@@ -25,7 +25,6 @@ from amqpjobs.streams.errors import BrokerError
 Probe = Callable[[str], Awaitable[None]]
 """Opens an AMQP connection to the address and closes it again; raises BrokerError while that is not possible."""
 
-LOOPBACK = "127.0.0.1"
 INSTALL_HINT = "RabbitMQ is not installed: `apt-get install rabbitmq-server`, or set AMQPJOBS_URL to a broker that runs"
 
 # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on root and switches to the user `rabbitmq`, who may not
@@ -44,15 +43,6 @@ def find_server() -> Path | None:
     found += [Path(on_path)] if on_path else []
     found += [Path(folder) / "rabbitmq-server" for folder in _FOLDERS[1:]]
     return next((script for script in found if os.access(script, os.X_OK)), None)
-
-
-def free_ports(count: int) -> list[int]:
-    """So many ports of the loopback interface that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
 
 
 async def connect_once(url: str) -> None:

@@ -130,7 +130,7 @@ class AioConnection(Subscribing):
 
     async def publisher(self) -> Publisher:
         """Open a channel for publishing with confirms."""
-        return AioPublisher(await self._open_channel(confirms=True), self.largest_message)
+        return self._publisher(await self._open_channel(confirms=True))
 
     async def caller(self, handler: Handler) -> Publisher:
         """Open a channel for publishing on which replies come."""
@@ -141,7 +141,10 @@ class AioConnection(Subscribing):
 
         async with self._life.guard():
             await channel.basic_consume(REPLY_TO, take, no_ack=True)
-        return AioPublisher(channel, self.largest_message)
+        return self._publisher(channel)
+
+    def _publisher(self, channel: AbstractChannel) -> Publisher:
+        return AioPublisher(channel, self.largest_message, lambda: self.blocked is not None)
 
     async def passive(self, queue: str) -> QueueState | None:
         """Ask whether a queue or stream exists and how full it is."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import cast
 
 import aiormq
 from aiormq.abc import AbstractChannel
 
-from amqpjobs.streams.errors import BrokerError, Refused, TooLarge
+from amqpjobs.streams.errors import BrokerError, ConnectionLost, Refused, TooLarge
 from amqpjobs.streams.lifeline import Lifeline
 from amqpjobs.streams.port import Batch, Outgoing, Properties
 from amqpjobs.streams.translation import translated
+from amqpjobs.streams.vigil import Vigil
 
 PERSISTENT = 2
 CLOSE_SECONDS = 5.0
@@ -21,14 +23,24 @@ _EXCHANGE_IN_TEXT = re.compile(r"exchange '([^']*)'")
 
 
 class AioPublisher:
-    """Publishes with confirms; see `port.Publisher`. `largest` is the broker's largest message in bytes."""
+    """Publishes with confirms; see `port.Publisher`.
 
-    def __init__(self, channel: AbstractChannel, largest: int) -> None:
+    `largest` is the broker's largest message in bytes; `blocked` tells whether it takes none now.
+    """
+
+    def __init__(self, channel: AbstractChannel, largest: int, blocked: Callable[[], bool]) -> None:
         self._channel = cast(aiormq.Channel, channel)  # `wait` is missing in the abstract class
         self._largest = largest
         self._life = Lifeline()
         self._ids: dict[str, asyncio.Future[None]] = {}
         self._closing = False
+        self._abandoning: asyncio.Task[None] | None = None
+        self._vigil = Vigil(
+            lambda: len(self._channel.confirmations),  # of messages that their caller gave up as well
+            lambda: self._channel.delivery_tag - len(self._channel.confirmations),
+            blocked,
+            self._abandon,
+        )
         channel.closing.add_done_callback(self._on_closed)
 
     @property
@@ -68,6 +80,7 @@ class AioPublisher:
             batch.settle(index, None)
 
     async def _publish(self, message: Outgoing, mandatory: bool) -> None:
+        self._vigil.watch()
         try:
             async with self._life.guard():
                 await self._channel.basic_publish(
@@ -95,10 +108,16 @@ class AioPublisher:
     async def close(self) -> None:
         """Close the channel; safe to repeat."""
         self._closing = True
+        self._vigil.stop()
         await close_channel(self._channel)
         self._life.end()
 
+    def _abandon(self, reason: ConnectionLost) -> None:
+        self._life.end(reason)
+        self._abandoning = asyncio.create_task(self.close())
+
     def _on_closed(self, closing: asyncio.Future[None]) -> None:
+        self._vigil.stop()
         error = None if closing.cancelled() else closing.exception()
         self._life.end(None if self._closing else translated(error or ConnectionError("the channel was closed")))
 

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from amqpjobs.broker.node import LOOPBACK, NodeError, PrivateNode
+from amqpjobs.broker.node import NodeError, PrivateNode
+from amqpjobs.broker.ports import LOOPBACK
 from amqpjobs.clock import Clock
 from amqpjobs.service import Service
 

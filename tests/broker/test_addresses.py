@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from amqpjobs.broker.node import PrivateNode, free_ports
+from amqpjobs.broker.node import PrivateNode
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.client import Client
 from amqpjobs.model import names
 from amqpjobs.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amqpjobs import __version__
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams.link import Link

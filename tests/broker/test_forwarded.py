@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.client import Client
 from amqpjobs.clock import SystemClock
 from amqpjobs.jobs import Registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import inspect, management, topology

@@ -8,7 +8,8 @@ import logging
 
 import pytest
 
-from amqpjobs.broker.node import PrivateNode, free_ports
+from amqpjobs.broker.node import PrivateNode
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.settings import Settings

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from amqpjobs.broker.node import NodeError, PrivateNode, free_ports
+from amqpjobs.broker.node import NodeError, PrivateNode
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology

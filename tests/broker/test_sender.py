@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.settings import Settings

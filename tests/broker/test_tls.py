@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from amqpjobs.broker.node import PrivateNode, free_ports
+from amqpjobs.broker.node import PrivateNode
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.client import Client
 from amqpjobs.settings import Settings
 from amqpjobs.streams import inspect, policies, topology

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.scheduler import unrouted

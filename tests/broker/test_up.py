@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from amqpjobs.broker.node import free_ports
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.settings import Settings
 from amqpjobs.sync import SyncClient
 from tests.broker.programs import Program, Programs, environment

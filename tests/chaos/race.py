@@ -21,7 +21,8 @@ from pathlib import Path
 
 import httpx
 
-from amqpjobs.broker.node import PrivateNode, free_ports
+from amqpjobs.broker.node import PrivateNode
+from amqpjobs.broker.ports import free_ports
 from amqpjobs.settings import Settings
 from tests.broker.programs import Program, environment
 

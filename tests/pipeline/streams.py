@@ -9,11 +9,14 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.pipeline.reading import ask, messages
 from amqpjobs.settings import Settings
 from amqpjobs.streams import ranges, topology
+from amqpjobs.streams.append import Appender
 from amqpjobs.streams.errors import Nacked, Unroutable
+from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Batch, Connection, Outgoing
 
 T = TypeVar("T")
@@ -46,6 +49,23 @@ def append(settings: Settings, stream: str, entries: Iterable[Any]) -> None:
                 await publisher.publish_many(batch)
 
     ask(settings, publish)
+
+
+def append_once(settings: Settings, stream: str, entries: Iterable[Any]) -> None:
+    """Each entry (a value, or several in a list) as a numbered message, as the product appends: sent again until the
+    broker has confirmed it, under its number."""
+
+    async def publish() -> None:
+        link = Link(settings, "test appends", SystemClock())
+        await link.start()
+        appender = Appender(link, stream, clock=SystemClock())
+        for entry in entries:
+            several = entry if isinstance(entry, list) else [entry]
+            await appender.append([json.dumps(each).encode() for each in several])
+        await appender.close()
+        await link.stop()
+
+    asyncio.run(publish())
 
 
 def entries(settings: Settings, stream: str) -> list[Any]:

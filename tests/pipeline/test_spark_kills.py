@@ -153,12 +153,13 @@ async def test_a_broker_that_restarts_is_read_on(spark: Any, node: PrivateNode, 
             planner.close()
 
     reading = asyncio.create_task(asyncio.to_thread(read))
-    assert await asyncio.to_thread(seen.wait, PATIENCE)
-    node.kill()
-    await node.stop()
-    await node.start()
-    await asyncio.to_thread(append, settings, names.METRICS, mixed(more := [metric(n) for n in range(600, 700)]))
     try:
+        assert await asyncio.to_thread(seen.wait, PATIENCE)
+        node.kill()
+        await node.stop()
+        await node.start()
+        more = [metric(n) for n in range(600, 700)]
+        await asyncio.to_thread(streams.append_once, settings, names.METRICS, mixed(more))
         async with asyncio.timeout(2 * PATIENCE):
             while query(lake, "raw_metrics", "SELECT count(*) FROM {t}") != [(700,)]:
                 assert not reading.done(), reading.result()

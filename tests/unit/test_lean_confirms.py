@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from amqpjobs.streams.errors import Nacked
-from amqpjobs.streams.lean.publisher import LeanPublisher
+from amqpjobs.streams.lean.publisher import LeanPublisher, Terms
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import ACK, NACK
 from amqpjobs.streams.port import Batch, Outgoing
@@ -20,7 +20,7 @@ Answer = Callable[..., None]
 @pytest.fixture
 async def publisher() -> LeanPublisher:
     """Of a socket that leads nowhere: what is written to it waits."""
-    return LeanPublisher(Socket(), 1, largest=1000, frame_max=4096)
+    return LeanPublisher(Socket(), 1, Terms(largest=1000, frame_max=4096))
 
 
 def confirm(publisher: LeanPublisher, tag: int, *, multiple: bool = False, code: int = ACK) -> None:

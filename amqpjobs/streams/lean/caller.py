@@ -6,7 +6,7 @@ import logging
 
 from pamqp import commands
 
-from amqpjobs.streams.lean.publisher import LeanPublisher
+from amqpjobs.streams.lean.publisher import LeanPublisher, Terms
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import DELIVER, Deliver, Header, read_deliver
 from amqpjobs.streams.port import REPLY_TO, Handler, Incoming
@@ -17,8 +17,8 @@ log = logging.getLogger("amqpjobs.streams")
 class LeanCaller(LeanPublisher):
     """See `port.Connection.caller`."""
 
-    def __init__(self, socket: Socket, number: int, handler: Handler, *, largest: int, frame_max: int) -> None:
-        super().__init__(socket, number, largest=largest, frame_max=frame_max)
+    def __init__(self, socket: Socket, number: int, terms: Terms, handler: Handler) -> None:
+        super().__init__(socket, number, terms)
         self._handler = handler
         self._reply_at: Deliver | None = None
 

@@ -101,6 +101,12 @@ class BaseChannel:
         finally:
             self._finish(None)
 
+    def abandon(self, reason: BrokerError) -> None:
+        """Close it without waiting for the broker's word, and tell all that is under way."""
+        if not self.life.over:
+            self._socket.send(self._number, commands.Channel.Close(200, "abandoned", 0, 0))
+            self._finish(reason)
+
     def end(self, reason: BrokerError | None) -> None:
         """The channel is gone, with the connection or by itself."""
         if not self.life.end(None if self._closed_by_us else reason):

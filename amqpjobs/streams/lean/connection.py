@@ -19,7 +19,7 @@ from amqpjobs.streams.lean.caller import LeanCaller
 from amqpjobs.streams.lean.channel import CLOSE_SECONDS, BaseChannel, closing_error, unmarshal
 from amqpjobs.streams.lean.consumer import LeanConsumer
 from amqpjobs.streams.lean.handshake import Agreed, Handshake
-from amqpjobs.streams.lean.publisher import LeanPublisher
+from amqpjobs.streams.lean.publisher import LeanPublisher, Terms
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import METHOD, BadFrame
 from amqpjobs.streams.limits import largest_message
@@ -132,19 +132,18 @@ class LeanConnection(Subscribing):
 
     async def publisher(self) -> Publisher:
         """Open a channel for publishing with confirms."""
-        channel = LeanPublisher(
-            self._socket, self._number(), largest=self.largest_message, frame_max=self._agreed.frame_max
-        )  # fmt: skip
+        channel = LeanPublisher(self._socket, self._number(), self._terms())
         await _opened(channel)
         return channel
 
     async def caller(self, handler: Handler) -> Publisher:
         """Open a channel for publishing on which replies come."""
-        channel = LeanCaller(
-            self._socket, self._number(), handler, largest=self.largest_message, frame_max=self._agreed.frame_max
-        )  # fmt: skip
+        channel = LeanCaller(self._socket, self._number(), self._terms(), handler)
         await _opened(channel)
         return channel
+
+    def _terms(self) -> Terms:
+        return Terms(self.largest_message, self._agreed.frame_max, lambda: self.blocked is not None)
 
     async def passive(self, queue: str) -> QueueState | None:
         """Ask whether a queue or stream exists and how full it is."""

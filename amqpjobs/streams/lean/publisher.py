@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 
 from pamqp import commands
@@ -25,6 +27,7 @@ from amqpjobs.streams.lean.wire import (
     write_publish,
 )
 from amqpjobs.streams.port import Batch, Outgoing
+from amqpjobs.streams.vigil import Vigil
 
 WRITE_BYTES = 256 * 1024
 """Bytes of bodies that are joined into one write; between two, a publisher waits while the socket is behind."""
@@ -35,13 +38,28 @@ MOST_METHODS = 1000
 _EXCHANGE_IN_TEXT = re.compile(r"exchange '([^']*)'")
 
 
-class LeanPublisher(BaseChannel):
-    """Publishes with confirms; see `port.Publisher`. `largest` is the broker's largest message in bytes."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a connection allows: the largest message and the largest frame in bytes, whether it takes nothing now."""
 
-    def __init__(self, socket: Socket, number: int, *, largest: int, frame_max: int) -> None:
+    largest: int
+    frame_max: int
+    blocked: Callable[[], bool] = lambda: False
+
+
+class LeanPublisher(BaseChannel):
+    """Publishes with confirms; see `port.Publisher`."""
+
+    def __init__(self, socket: Socket, number: int, terms: Terms) -> None:
         super().__init__(socket, number)
-        self._largest = largest
-        self._piece = frame_max - FRAME_OVERHEAD
+        self._vigil = Vigil(
+            lambda: len(self._waiting),
+            lambda: self._seq - len(self._waiting),
+            lambda: socket.paused or terms.blocked(),
+            self.abandon,
+        )
+        self._largest = terms.largest
+        self._piece = terms.frame_max - FRAME_OVERHEAD
         self._writing = asyncio.Lock()
         self._methods: dict[tuple[str, str, bool], bytes] = {}
         self._seq = 0
@@ -98,6 +116,7 @@ class LeanPublisher(BaseChannel):
             if size >= WRITE_BYTES:
                 break
         batch.sent = index + 1
+        self._vigil.watch()
         self._socket.write(b"".join(parts))
         if size >= WRITE_BYTES:
             self._socket.flush()  # only then does it know whether it is behind
@@ -172,6 +191,7 @@ class LeanPublisher(BaseChannel):
 
     def ended(self) -> None:
         """Tell all that is under way; a refusal concerns only the message that it names."""
+        self._vigil.stop()
         waiting, self._waiting = self._waiting, {}
         reason = self.life.reason
         for batch, index in waiting.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
+import gc
 import io
 import logging
 import math
@@ -27,6 +28,10 @@ log = logging.getLogger("amqpjobs.worker")
 
 EXIT_CANNOT_SERVE = 1
 EXIT_USAGE = 2
+
+PYTHONS_THRESHOLD = gc.get_threshold()
+COLLECT_AFTER = 5000
+"""Objects. More gains little, and what jobs leave behind in circles waits so long in memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,11 +114,23 @@ async def _serve(settings: Settings, plan: Plan) -> int:
         plan.concurrency,
         redact(settings.url),
     )
+    collect_less()
     failed = await _until(stop, launcher)
     log.info("stopping: %d jobs run, they have %g s", launcher.busy, plan.stop_timeout)
     await launcher.stop()
     log.info("stopped")
     return EXIT_CANNOT_SERVE if failed else 0
+
+
+def collect_less() -> None:
+    """Let the garbage collector look at what jobs leave behind less often, and never at what was there before them.
+
+    Python looks after each 700 objects (2000 from 3.13 on), a handful of jobs: some 4 % of a quick job's CPU time.
+    Thresholds that somebody has set where the jobs are defined (`gc.set_threshold`) stay.
+    """
+    gc.freeze()
+    if gc.get_threshold() == PYTHONS_THRESHOLD:
+        gc.set_threshold(max(COLLECT_AFTER, PYTHONS_THRESHOLD[0]), *PYTHONS_THRESHOLD[1:])
 
 
 async def _until(stop: asyncio.Event, launcher: Launcher) -> bool:

@@ -55,6 +55,7 @@ class Executor:
         self._threads = ThreadPool(concurrency, self._settle)
         self._clock = clock
         self._base = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()
         self._ended: list[tuple[Run, Ended]] = []
         self._settling = False
         self._waiting: set[Run] = set()
@@ -111,7 +112,7 @@ class Executor:
         self, run: Run, awaited: Coroutine[Any, Any, None], context: contextvars.Context, *, at_once: bool
     ) -> None:
         """Await it in a task of its own, cancelled at the time limit; a task that ignores that goes on."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self._tasks += 1
         if run.job.timeout is not None:
             run.limit(loop)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 _MINE = " WHERE ($1::VARCHAR IS NULL OR class = $1) AND ($2::VARCHAR IS NULL OR queue = $2)"
-_SUMS = (
-    " sum(count), sum(failed), sum(retried), sum(run_n), sum(run_us), max(run_max_us), sum(wait_n), sum(wait_us),"
-    " max(wait_max_us), min(run_min_us)"
-)
+FIGURES = {
+    **dict.fromkeys(("count", "failed", "retried", "run_n", "run_us"), "sum"),
+    "run_max_us": "max",
+    **dict.fromkeys(("wait_n", "wait_us"), "sum"),
+    "wait_max_us": "max",
+    "run_min_us": "min",
+}
+"""Columns of tables of sums, and how they add up."""
+_SUMS = " " + ", ".join(f"{how}({name})" for name, how in FIGURES.items())
 
 SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 ORDER BY 1"
+HOURS = "SELECT epoch(begins) AS at, " + ", ".join(FIGURES) + "{more} FROM {t}" + _MINE
 CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
 EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
 CLASS_AND_QUEUE = "coalesce(class, '') || chr(10) || coalesce(queue, '')"
@@ -55,12 +61,3 @@ def piece(scan: str, unit: str, since: float, until: float, more: str) -> str:
     """The rows of a table of sums whose `unit` begins in a span, as `begins`; `more` columns."""
     mine = f"{unit} >= to_timestamp({since!r}) AND {unit} < to_timestamp({until!r})"
     return f"SELECT * RENAME ({unit} AS begins){more} FROM {scan} WHERE {mine}"
-
-
-def by_edges(table: str, edges: list[float]) -> str:
-    """The table with `begins` moved back to the last edge before it; its rows lie at the first edge or after it."""
-    listed = ", ".join(repr(edge) for edge in edges)
-    return (
-        f"(SELECT to_timestamp(edge) AS begins, t.* EXCLUDE (begins) FROM {table} AS t"
-        f" ASOF JOIN (SELECT unnest([{listed}]::DOUBLE[]) AS edge) AS e ON epoch(t.begins) >= e.edge)"
-    )

@@ -6,7 +6,6 @@ milliseconds. What the lake does not hold is simply not in the answers.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from amqpjobs.history import lag, queries
 from amqpjobs.history.answers import ClassSums, ErrorGroup, LifeEvent, Point
 from amqpjobs.history.buckets import Bucket, within
 from amqpjobs.history.lag import Lag
+from amqpjobs.history.local import added, edges
 from amqpjobs.history.pieces import HOUR, Kind, Piece, Unit, cut, source
 from amqpjobs.history.quantiles import Places, places
 from amqpjobs.history.store import Row, Span, Store, span
@@ -57,10 +57,19 @@ class History:
         if table is None:
             return []
         if local:
-            table = queries.by_edges(table, _edges(since, until, unit, zone))
+            return self._local(table, edges(since, until, unit, zone), [cls, queue], quantiles)
         rows = self.store.rows(queries.SERIES.format(t=table), [cls, queue])
         places = self._places(table, "epoch(begins)", "run", [cls, queue], quantiles)
         return [_point(row, places.get(row[0], {}), quantiles) for row in rows]
+
+    def _local(
+        self, table: str, begins: Sequence[float], mine: Sequence[str | None], shares: Sequence[float]
+    ) -> list[Point]:
+        """Points of days (or months) that begin then, of a table of hours."""
+        more = ", run_histogram AS histogram" if shares else ""
+        rows, keyed = added(self.store.arrow(queries.HOURS.format(t=table, more=more), mine), begins)
+        found = places(keyed, shares) if shares else {}
+        return [_point(row, found.get(row[0], {}), shares) for row in rows]
 
     def percentiles(
         self,
@@ -149,20 +158,6 @@ def _piece(unit: Unit, since: float, until: float, *, one: bool) -> Piece:
     """The table of a series: of all classes together where there is one."""
     kind = "totals" if not one and unit != "minute" else "metrics"
     return Piece(f"{kind}_{unit}", unit, since, until)
-
-
-def _edges(since: float, until: float, unit: Unit, zone: ZoneInfo) -> list[float]:
-    """When the days (or months) of `zone` begin that hold something of a span."""
-    at = datetime.datetime.fromtimestamp(since, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
-    edges = []
-    if unit == "month":
-        at = at.replace(day=1)
-    while (begins := at.timestamp()) < until:
-        edges.append(begins)
-        at += datetime.timedelta(days=1)
-        if unit == "month":
-            at = (at + datetime.timedelta(days=30)).replace(day=1)
-    return edges
 
 
 def _point(row: Row, places: dict[float, tuple[Bucket, float]], quantiles: Sequence[float]) -> Point:

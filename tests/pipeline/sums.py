@@ -54,7 +54,7 @@ def begin(at: float, unit: str) -> float:
 
 def row(unit: str, at: float, cls: str | None, queue: str, figures: list[int], failed: int = 0) -> dict[str, Any]:
     shared = {unit: at, "class": cls, "queue": queue, "code_version": None, "count": len(figures), "failed": failed}
-    extremes = {"run_min_us": min(figures), "run_max_us": max(figures)}
+    extremes = {"run_min_us": min(figures, default=None), "run_max_us": max(figures, default=None)}
     buckets = [each._asdict() for each in histogram(figures)]
     return {**shared, **extremes, "retried": 0, "run_n": len(figures), "run_us": sum(figures), "run_histogram": buckets,
             "wait_n": 0, "wait_us": 0, "wait_min_us": None, "wait_max_us": None, "wait_histogram": []}  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 
 from amqpjobs.history import lag
 from amqpjobs.history.lag import Lag
-from amqpjobs.history.pieces import Piece, cut
+from amqpjobs.history.pieces import Piece, Unit, cut
 from amqpjobs.history.quantiles import AT_ONCE
 from amqpjobs.history.reader import History
 from amqpjobs.history.store import HistoryMissing
@@ -109,6 +109,50 @@ def test_met_03_a_local_day_has_all_its_hours(folder: Path, noon: float, hours: 
     [day] = [point for point, after in itertools.pairwise(points) if point.at <= noon < after.at]
     assert (day.runs, day.quantiles) == (hours, (1.0,))
     assert sum(point.runs for point in points) == 120
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata", "Australia/Lord_Howe"])
+def test_local_days_and_months_are_those_of_the_runs(folder: Path, zone: str) -> None:
+    """Of a year, with both changes of the clock; an hour belongs to the day on which it begins."""
+    found = runs(2000, MIDNIGHT - 200 * DAY, 365 * DAY)
+    for name in ("metrics_hour", "totals_hour"):
+        for half in (found[:1000], found[1000:]):  # two rows of some keys
+            sums.write(folder, name, sums.rows(half, name))
+    history, span = History(folder), (MIDNIGHT - 190 * DAY, MIDNIGHT + 150 * DAY)
+    for cls in (None, "B"):
+        mine = [run for run in found if span[0] <= run[0] < span[1] and cls in (None, run[1])]
+        check_local(history, span, "day", cls, ZoneInfo(zone), mine)
+        check_local(history, span, "month", cls, ZoneInfo(zone), mine)
+
+
+def check_local(
+    history: History, span: tuple[float, float], unit: Unit, cls: str | None, zone: ZoneInfo, mine: list[sums.Run]
+) -> None:
+    def name(at: float) -> str:
+        return datetime.datetime.fromtimestamp(at, zone).isoformat()[: 10 if unit == "day" else 7]
+
+    days: dict[str, list[sums.Run]] = {}
+    for run in mine:
+        days.setdefault(name(sums.begin(run[0], "hour")), []).append(run)
+    points = history.series(*span, unit, cls=cls, zone=zone, quantiles=(0.0, 1.0))
+    assert [name(point.at) for point in points] == sorted(days)
+    for point in points:
+        ran, midnight = days[name(point.at)], datetime.datetime.fromtimestamp(point.at, zone)
+        figures = [run[3] / 1000 for run in ran]
+        assert (midnight.hour, midnight.minute) == (0, 0)
+        assert (point.runs, point.failed) == (len(ran), sum(run[4] for run in ran))
+        assert point.run_ms == pytest.approx(sum(figures))
+        assert point.run_max_ms == max(figures)
+        assert point.quantiles == pytest.approx((min(figures), max(figures)), rel=0.02)
+
+
+def test_a_local_day_on_which_no_run_told_how_long_it_took(folder: Path) -> None:
+    silent = {**sums.row("hour", NOON, "A", "low", []), "count": 2, "run_us": None}
+    sums.write(folder, "metrics_hour", [silent])
+    [day] = History(folder).series(
+        MIDNIGHT, MIDNIGHT + DAY, "day", cls="A", zone=ZoneInfo("Asia/Tokyo"), quantiles=(0.5,)
+    )
+    assert (day.runs, day.run_ms, day.run_max_ms, day.wait_max_ms, day.quantiles) == (2, 0, None, None, (None,))
 
 
 SPANS = [

@@ -1,6 +1,6 @@
 """Sums added up: rows of a table of sums, or of a finer one, as one row a key. DuckDB does it, in this process.
 
-What Spark made of raw rows is small, and mostly has one row a key already; a job of Spark's for each table would take
+What tasks made of raw rows is small, and mostly has one row a key already; a job of Spark's for each table would take
 longer to begin than this takes in all.
 """
 
@@ -21,11 +21,10 @@ _EXAMPLES = ("jid", "error_message")
 
 def written(finer: str, files: Sequence[str], name: str, part: Path) -> None:
     """Write what files of the table `finer` hold as rows of the table `name`, in a new folder `part`."""
-    place = str(part).replace("'", "''")
     dated = f"date_trunc('{SUMS[name].span}', {SUMS[name].unit})::DATE AS date"
-    with _database() as database:
-        database.execute(
-            f"COPY (SELECT *, {dated} FROM ({_sql(finer, name)})) TO '{place}'"
+    with database() as opened:
+        opened.execute(
+            f"COPY (SELECT *, {dated} FROM ({_sql(finer, name)})) TO '{quoted(part)}'"
             " (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (date))",
             [list(files)],
         )
@@ -33,14 +32,20 @@ def written(finer: str, files: Sequence[str], name: str, part: Path) -> None:
 
 def added(name: str, files: Sequence[str]) -> pa.Table:
     """The rows of these files of the table `name`, one a key, without their `date`."""
-    with _database() as database:
-        return database.sql(_sql(name, name), params=[list(files)]).to_arrow_table()
+    with database() as opened:
+        return opened.sql(_sql(name, name), params=[list(files)]).to_arrow_table()
 
 
-def _database() -> duckdb.DuckDBPyConnection:
-    database = duckdb.connect(config={"threads": 2, "preserve_insertion_order": False})
-    database.execute("SET TimeZone = 'UTC'")
-    return database
+def database(threads: int = 2) -> duckdb.DuckDBPyConnection:
+    """An empty database in memory, whose times are UTC."""
+    opened = duckdb.connect(config={"threads": threads, "preserve_insertion_order": False})
+    opened.execute("SET TimeZone = 'UTC'")
+    return opened
+
+
+def quoted(path: Path) -> str:
+    """A path as it stands between quotes in SQL."""
+    return str(path).replace("'", "''")
 
 
 def _sql(finer: str, name: str) -> str:

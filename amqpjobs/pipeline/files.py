@@ -20,7 +20,8 @@ from amqpjobs.pipeline.tables import FILES
 
 GROUP = 100_000
 """Rows of a row group, about: few are slow to read, many take memory."""
-_UNFINISHED = "_temporary"
+UNFINISHED = "_temporary"
+"""The folder in a part that the lake's next writer clears away with it."""
 _GROWING = ("offset", "at")
 """Columns whose differences are small, and take little room."""
 _UNLIKE = (*_GROWING, "jid")
@@ -34,7 +35,7 @@ def write(batches: Iterable[pa.RecordBatch], part: Path) -> pa.RecordBatch:
         for batch in batches:
             for date, rows in _by_date(batch):
                 if date not in files:
-                    files[date] = open_files.enter_context(_File(part / _UNFINISHED / date, rows.schema))
+                    files[date] = open_files.enter_context(_File(part / UNFINISHED / date, rows.schema))
                 files[date].add(rows)
     names = [f"{date}/{file.path.name}" for date, file in files.items()]
     return pa.RecordBatch.from_pydict({"file": names}, schema=FILES)
@@ -44,8 +45,8 @@ def keep(part: Path, names: Iterable[str]) -> None:
     """Move what tasks told to its place below `part`, and remove the rest."""
     for name in names:
         (part / name).parent.mkdir(parents=True, exist_ok=True)
-        (part / _UNFINISHED / name).rename(part / name)
-    shutil.rmtree(part / _UNFINISHED, ignore_errors=True)
+        (part / UNFINISHED / name).rename(part / name)
+    shutil.rmtree(part / UNFINISHED, ignore_errors=True)
 
 
 def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

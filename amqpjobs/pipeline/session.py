@@ -30,6 +30,7 @@ def session(settings: Settings, extra: Mapping[str, str] | None = None, *, quick
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
+        "spark.python.daemon.module": "amqpjobs.pipeline.daemon",
         "spark.sql.sources.partitionOverwriteMode": "static",
         "spark.sql.files.ignoreMissingFiles": "false",
     }

@@ -10,7 +10,7 @@ from typing import Self
 import psutil
 
 EVERY = 0.5
-DRIVER, JVM, WORKERS = KINDS = ("the driver's Python", "the JVM", "Python workers")
+DRIVER, JVM, WORKERS, BROKER = KINDS = ("the driver's Python", "the JVM", "Python workers", "the broker")
 
 
 def cpu_seconds() -> dict[str, float]:
@@ -26,7 +26,10 @@ def cpu_seconds() -> dict[str, float]:
 
 
 def _kind(child: psutil.Process) -> str:
-    return JVM if child.name() == "java" else WORKERS
+    name = child.name()
+    if name.startswith("python"):
+        return WORKERS
+    return JVM if name == "java" else BROKER
 
 
 class Memory:

@@ -22,10 +22,12 @@ GROUP = 100_000
 """Rows of a row group, about: few are slow to read, many take memory."""
 UNFINISHED = "_temporary"
 """The folder in a part that the lake's next writer clears away with it."""
-_GROWING = ("offset", "at")
-"""Columns whose differences are small, and take little room."""
-_UNLIKE = (*_GROWING, "jid")
-"""Columns whose values seldom come again: a dictionary of them helps nothing."""
+ENCODINGS = {
+    **dict.fromkeys(("offset", "at", "run_us", "wait_us"), "DELTA_BINARY_PACKED"),
+    "jid": "DELTA_LENGTH_BYTE_ARRAY",
+}
+"""Of columns whose values seldom come again, so that a dictionary of them is larger than they are: numbers of few bits,
+and text whose lengths, which are all one, are kept apart from it."""
 
 
 def write(batches: Iterable[pa.RecordBatch], part: Path) -> pa.RecordBatch:
@@ -66,8 +68,8 @@ class _File:
             self.path,
             schema,
             compression="zstd",
-            use_dictionary=[name for name in schema.names if name not in _UNLIKE],
-            column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+            use_dictionary=[name for name in schema.names if name not in ENCODINGS],
+            column_encoding={name: how for name, how in ENCODINGS.items() if name in schema.names},
         )
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0

@@ -33,6 +33,7 @@ from deltalake import (
 )
 from deltalake.transaction import AddAction
 
+from amqpjobs.pipeline.files import ENCODINGS
 from amqpjobs.pipeline.tables import SCHEMAS, SUMS
 
 CONFIGURATION = {
@@ -47,13 +48,10 @@ _PACKED = {
     "hash": ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED", statistics_enabled="CHUNK")
 }
 """Sorted hashes lie close together."""
-_GROWING = ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")
 COMPACT = WriterProperties(
     compression="ZSTD",
     column_properties={
-        "offset": _GROWING,
-        "at": _GROWING,
-        "jid": ColumnProperties(dictionary_enabled=False),
+        name: ColumnProperties(dictionary_enabled=False, encoding=how) for name, how in ENCODINGS.items()
     },
 )
 """How raw rows are written again: with `files.write`'s encodings, without which they take a sixth more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from amqpjobs.pipeline import decode, files
+from amqpjobs.pipeline.lake import COMPACT, Lake, Mark
 from amqpjobs.pipeline.tables import RUNS
 from amqpjobs.streams.port import Incoming, Properties
 from tests.pipeline.streams import NOON, metric
@@ -55,3 +57,25 @@ def test_a_slice_without_rows_is_no_file(tmp_path: Path) -> None:
     part = tmp_path / "part"
     files.keep(part, files.write([], part)["file"].to_pylist())
     assert not part.exists()
+
+
+def test_a_run_takes_little_room_also_once_it_is_compacted(tmp_path: Path) -> None:
+    """A jid is 24 random digits, which nothing makes smaller than 12 bytes."""
+    rng, lake = random.Random(7), Lake(tmp_path)
+    for part in range(10):
+        numbers = range(1000 * part, 1000 * (part + 1))
+        runs = [metric(n, jid=rng.randbytes(12).hex(), duration_ms=rng.lognormvariate(4, 1)) for n in numbers]
+        bodies = [json.dumps(runs[at : at + 20]).encode() for at in range(0, 1000, 20)]
+        told = [Incoming(each, 1, "", "", False, Properties(), 50 * part + at) for at, each in enumerate(bodies)]
+        folder = lake.new_part("raw_metrics")
+        files.keep(folder, files.write([decode.batch("raw_metrics", 0, told)], folder)["file"].to_pylist())
+        lake.append("raw_metrics", folder, "job_metrics", Mark(0, 50 * (part + 1)))
+    assert 12 < size(lake) < 22
+    lake.table("raw_metrics").optimize.compact(writer_properties=COMPACT)
+    assert 12 < size(lake) < 17
+
+
+def size(lake: Lake) -> float:
+    """Bytes of a row."""
+    told = lake.table("raw_metrics").get_add_actions(flatten=True)
+    return float(sum(told["size_bytes"].to_pylist()) / sum(told["num_records"].to_pylist()))

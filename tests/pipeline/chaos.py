@@ -73,7 +73,7 @@ class Pipeline:
         executors = cluster.executors() if cluster else []
         parents = executors or [psutil.Process(self.process.pid)]
         below = [child for each in parents for child in each.children(recursive=True)]
-        workers = [each for each in below if "pipeline.daemon" in " ".join(words(each))]
+        workers = [each for each in below if "amqpjobs.pipeline.daemon" in words(each)]
         what, victims = rng.choice([("driver", []), ("Python worker", workers), ("executor", executors)])
         if victims:
             rng.choice(victims).send_signal(signal.SIGKILL)

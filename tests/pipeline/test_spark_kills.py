@@ -53,7 +53,7 @@ def test_killed_python_workers_change_nothing(pipe: Pipe, declared: Settings, la
         rng = random.Random(5)
         while not done.wait(rng.uniform(0.3, 1.0)) and len(killed) < 3:
             workers = [
-                each for each in psutil.Process().children(recursive=True) if "pipeline.daemon" in " ".join(words(each))
+                each for each in psutil.Process().children(recursive=True) if "amqpjobs.pipeline.daemon" in words(each)
             ]
             # The daemon is the parent of the workers: either may go.
             if workers:

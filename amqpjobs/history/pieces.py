@@ -33,6 +33,8 @@ _SPANNED: dict[str, int] = {
     "errors_month": 366,
 }
 """Days that a file of a table may begin before a time that it holds."""
+LASTING = tuple(table for table in _SPANNED if not table.endswith("_minute"))
+"""Tables of sums of all years."""
 
 _MORE = {"errors_hour": ", hour AS last"} | dict.fromkeys(
     ("totals_hour", "totals_day", "totals_month"), ", NULL::VARCHAR AS class"

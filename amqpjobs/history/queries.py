@@ -13,6 +13,7 @@ FIGURES = {
 """Columns of tables of sums, and how they add up."""
 _SUMS = " " + ", ".join(f"{how}({name})" for name, how in FIGURES.items())
 
+ROWS = "SELECT count(*) FROM {t}"
 SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 ORDER BY 1"
 HOURS = "SELECT epoch(begins) AS at, " + ", ".join(FIGURES) + "{more} FROM {t}" + _MINE
 CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"

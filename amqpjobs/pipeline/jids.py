@@ -12,7 +12,7 @@ import shutil
 import duckdb
 
 from amqpjobs.history.queries import JID_HASH
-from amqpjobs.pipeline.lake import Lake, Mark
+from amqpjobs.pipeline.lake import INDEX_GROUP, Lake, Mark
 from amqpjobs.pipeline.tables import RAW, Raw
 
 FEW = 10
@@ -23,7 +23,7 @@ _INDEX = """COPY (
         FROM read_parquet($1, filename = true, hive_partitioning = false)
         WHERE jid IS NOT NULL AND (epoch, "offset") >= ($2, $3) AND (epoch, "offset") < ($4, $5)
     ) ORDER BY hash
-) TO '{part}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (date))"""
+) TO '{part}' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group}, PARTITION_BY (date))"""
 _ADDED = "SELECT DISTINCT hash, day FROM read_parquet($1, hive_partitioning = false)"
 
 
@@ -47,7 +47,9 @@ def _add(database: duckdb.DuckDBPyConnection, lake: Lake, raw: Raw) -> None:
     try:
         if files:
             place = str(part).replace("'", "''")
-            database.execute(_INDEX.format(hash=JID_HASH.format("jid"), part=place), [files, *low, *high])
+            database.execute(
+                _INDEX.format(hash=JID_HASH.format("jid"), group=INDEX_GROUP, part=place), [files, *low, *high]
+            )
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise

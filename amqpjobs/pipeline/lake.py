@@ -55,6 +55,8 @@ COMPACT = WriterProperties(
     },
 )
 """How raw rows are written again: with `files.write`'s encodings, without which they take a sixth more."""
+INDEX_GROUP = 32_768
+"""Rows of a row group of the index of jids: who looks for one reads one group of each month."""
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
@@ -196,7 +198,7 @@ def _properties(name: str) -> WriterProperties:
     each = SUMS.get(name)
     told = ("hash",) if each is None else (*each.key, each.unit)
     return WriterProperties(
-        max_row_group_size=65_536 if each is None else each.rows,
+        max_row_group_size=INDEX_GROUP if each is None else each.rows,
         compression="ZSTD",
         default_column_properties=ColumnProperties(statistics_enabled="NONE"),
         column_properties={

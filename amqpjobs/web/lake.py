@@ -109,6 +109,7 @@ class Lake(Service):
         try:
             self._history = await asyncio.to_thread(History, self._folder)
             self.why_not = None
+            await self._ask(History.warm, None)
         except HistoryMissing as error:
             self.why_not = f"{str(error)[0].upper()}{str(error)[1:]}."
 

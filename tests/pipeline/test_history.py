@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import random
 import shutil
 import sys
@@ -12,14 +13,15 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import duckdb
 import pytest
 
 from amqpjobs.history import lag
 from amqpjobs.history.lag import Lag
-from amqpjobs.history.pieces import Piece, Unit, cut
+from amqpjobs.history.pieces import LASTING, Piece, Unit, cut
 from amqpjobs.history.quantiles import AT_ONCE
-from amqpjobs.history.reader import History
-from amqpjobs.history.store import HistoryMissing
+from amqpjobs.history.reader import FOR_EVER, History
+from amqpjobs.history.store import HistoryMissing, span
 from tests.pipeline import sums
 from tests.pipeline.streams import NOON
 
@@ -167,8 +169,8 @@ def test_percentiles_and_classes_are_those_of_the_runs(folder: Path) -> None:
     found = runs(5000, MIDNIGHT - 400 * DAY, 500 * DAY)
     sums.fill(folder, found)
     history = History(folder)
-    for span in SPANS:
-        check_span(history, span, found)
+    for each in SPANS:
+        check_span(history, each, found)
 
 
 def check_span(history: History, span: tuple[float, float], found: list[sums.Run]) -> None:
@@ -241,6 +243,7 @@ def test_top_errors_are_those_that_happen_most(folder: Path) -> None:
 
 def test_a_lake_that_is_not_there_yet_is_empty(folder: Path) -> None:
     history = History(folder)
+    history.warm()
     assert history.series(MIDNIGHT, NOON, "hour", quantiles=(0.5,)) == []
     assert history.percentiles(MIDNIGHT, NOON, (0.5,)) == [None]
     assert not history.classes(MIDNIGHT, NOON)
@@ -256,6 +259,25 @@ def test_new_rows_are_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 10
     sums.fill(folder, runs(5, NOON, 60))
     assert sum(point.runs for point in history.series(NOON, NOON + 60, "hour")) == 15
+
+
+def test_who_is_warm_has_read_all_footers(folder: Path) -> None:
+    """They are damaged here behind its back: whoever read them before goes on."""
+    sums.fill(folder, runs(50, MIDNIGHT - 40 * DAY, 80 * DAY))
+    files = [each for name in LASTING for each in (folder / name).rglob("*.parquet")]
+    for file in files:
+        os.utime(file, (NOON, NOON))  # DuckDB does not rely on what it knows of files that were written just now
+    warm, cold = History(folder), History(folder)
+    warm.warm()
+    for file in files:
+        with file.open("r+b") as opened:
+            opened.seek(-4, os.SEEK_END)
+            opened.write(b"gone")
+        os.utime(file, (NOON, NOON))
+    everything = f"SELECT count(*) FROM {warm.store.scan('metrics_hour', span(0, FOR_EVER))}"
+    assert warm.store.rows(everything, [])[0][0] > 0
+    with pytest.raises(duckdb.Error, match="magic"):
+        cold.store.rows(everything, [])
 
 
 def test_what_is_set_holds_for_every_question(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

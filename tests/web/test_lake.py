@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from html import unescape
@@ -14,6 +15,7 @@ import pytest
 
 from amqpjobs.history import lag
 from amqpjobs.history.lag import Lag
+from amqpjobs.history.reader import History
 from amqpjobs.model import names
 from amqpjobs.pipeline.tables import ROLLUPS
 from amqpjobs.settings import Settings
@@ -70,6 +72,30 @@ async def test_years_are_drawn_from_the_lake(settings: Settings, tmp_path: Path,
             assert sum(ran > 0 for ran in runs["data"][1]) == slots
             assert run["unit"] == "s"
             assert max(each for each in run["data"][1] if each is not None) == pytest.approx(1, rel=0.02)
+
+
+async def test_the_lake_is_asked_while_its_reader_gets_warm(
+    settings: Settings, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, begun, go_on = tmp_path / "lake", threading.Event(), threading.Event()
+    warm = History.warm
+
+    def slow(history: History) -> None:
+        begun.set()
+        go_on.wait()
+        warm(history)
+
+    monkeypatch.setattr(History, "warm", slow)
+    lake(folder, time.time())
+    async with serving(settings.model_copy(update={"lake_dir": folder})) as served:
+        try:
+            await eventually(begun.is_set)
+            found = (await served.get("/api/job-metrics?period=90d&class=Report")).json()
+            assert [each["count"] for each in found] == [89 * RUNS]
+            assert "Jobs that ran on each of" not in (await served.get("/job-queues")).text
+        finally:
+            go_on.set()
+        await eventually(lambda: _shows(served, "/job-queues", "Jobs that ran on each of"))
 
 
 async def _shows(served: Dashboard, path: str, text: str) -> bool:

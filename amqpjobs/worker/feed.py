@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from amqpjobs.clock import Clock
 from amqpjobs.model import names
 from amqpjobs.service import Service
-from amqpjobs.streams import topology
 from amqpjobs.streams.errors import BrokerError, ConsumerCancelled
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Incoming
+from amqpjobs.worker.declarations import Declarations
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.subscription import Delivery, Subscription
 from amqpjobs.worker.window import Window
@@ -24,38 +24,6 @@ log = logging.getLogger("amqpjobs.worker")
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
-
-
-class Declarations:
-    """Declares the topology once for each connection, whichever queue comes first."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._lock = asyncio.Lock()
-        self._done: Connection | None = None
-        self._said: set[str] = set()
-
-    async def ensure(self, connection: Connection, queue: str) -> None:
-        """Declare what is missing for `queue` and for all else. Raises what makes it impossible to consume from it."""
-        async with self._lock:
-            if self._done is not connection:
-                await self._ensure_all(connection)
-                self._done = connection
-            self._say(await topology.ensure_queue(connection, self._link.settings, queue))
-
-    async def _ensure_all(self, connection: Connection) -> None:
-        try:
-            self._say(await topology.ensure(connection, self._link.settings))
-        except BrokerError as error:
-            if connection.lost.done():
-                raise
-            self._say([f"the topology is incomplete: {error}"])  # what is there may serve all the same
-
-    def _say(self, remarks: Sequence[str]) -> None:
-        for remark in remarks:
-            if remark not in self._said:
-                self._said.add(remark)
-                log.warning("%s", remark)
 
 
 class Feed(Service):
@@ -276,7 +244,7 @@ class Feed(Service):
         self.buffer.clear()
 
     def _report(self, error: BrokerError, connection: Connection) -> None:
-        if connection.lost.done():
+        if connection.lost.done() or self._declared.starting(error, connection):
             return  # the link reports that
         if self.trouble != str(error):
             log.error("queue %s is not served: %s; trying again", self.queue, error)

@@ -11,7 +11,8 @@ from amqpjobs.clock import Clock
 from amqpjobs.service import Service
 from amqpjobs.streams.link import Link
 from amqpjobs.worker.bare_feed import BareFeed
-from amqpjobs.worker.feed import Declarations, Feed
+from amqpjobs.worker.declarations import Declarations
+from amqpjobs.worker.feed import Feed
 from amqpjobs.worker.ledger import Ledger
 from amqpjobs.worker.subscription import REFILL, Delivery
 from amqpjobs.worker.window import Reviews, Window
@@ -95,7 +96,7 @@ class Fetcher:
         self.on_job: Callable[[], None] = lambda: None
         """Called on the loop when there may be a job where `next` had none."""
         self._waking = False
-        declared = Declarations(link)
+        declared = Declarations(link, clock)
         least = prefetch or 2 * concurrency
 
         def feeds(kind: type[Feed]) -> list[Feed]:

@@ -26,6 +26,7 @@ from amqpjobs.sync import SyncClient
 from tests.broker.languages import LANGUAGES, Language, Log, Logs, Site, statuses
 from tests.broker.programs import Program, Programs, environment
 from tests.conftest import Broker, Eventually
+from tests.forwarding import swallowing
 from tests.patience import PATIENCE, SOON
 
 # One virtual host, scheduler and worker for each language: the tests share them, and tell their jobs apart by jid.
@@ -394,6 +395,27 @@ async def test_a_lost_connection_is_made_anew(site: Site, logs: Logs, broker: Br
     await logs.enqueue("resumed", job("next", "echo", "next", queue="resumed"))
     assert (await metric_of(logs, "next")).status == "success"
     assert worker.stop() == 0
+
+
+async def test_a_confirm_that_never_comes_is_not_awaited_for_ever(
+    site: Site, logs: Logs, tmp_path: Path, eventually: Eventually
+) -> None:
+    if site.language.name == "python-pika":
+        pytest.skip("pika's BlockingConnection has no limit for that")
+    programs = Programs()
+    try:
+        async with swallowing(site.settings) as (swallower, away):
+            there = Site(site.language, away, programs, tmp_path / "out")
+            worker = await asyncio.to_thread(there.start, "-q", "forgotten")
+            swallower.swallowing = True
+            await logs.enqueue("forgotten", job("forgotten", "echo", "now", queue="forgotten"))
+            await eventually(lambda: swallower.swallowed > 0)
+            swallower.swallowing = False
+            await asyncio.to_thread(worker.wait_for, "again in")
+            assert (await metric_of(logs, "forgotten")).status == "success"
+            assert await asyncio.to_thread(worker.stop) == 0
+    finally:
+        programs.end()
 
 
 async def test_a_queue_that_was_deleted_is_declared_again(

@@ -6,6 +6,7 @@ import { handlers } from "./handlers.mjs";
 import { expired, failed, metric, newId, NotAJob, now, readJob, TRACKED, tracked, unreadable } from "./job.mjs";
 
 const BEAT_EVERY = 10_000;
+const LONGEST_CONFIRM = 10_000;
 const TEN_MINUTES = 600; // the scheduler repeats all controls every five
 export const say = (line) => console.log(`javascript worker: ${line}`);
 
@@ -69,7 +70,11 @@ export class Session {
     return new Promise((resolve, reject) => {
       const messageId = randomUUID();
       const options = { persistent: true, mandatory: true, messageId };
+      // A broker that was killed may have forgotten it, on a connection that lives.
+      const forgotten = () => reject(new Error(`an entry for ${stream} was not confirmed`));
+      const limit = setTimeout(forgotten, LONGEST_CONFIRM);
       this.publisher.publish("", stream, Buffer.from(text), options, (error) => {
+        clearTimeout(limit);
         // A returned message is confirmed as well; the return comes first.
         if (this.returned.delete(messageId)) reject(new Error(`there is no stream ${stream}`));
         else if (error) reject(error);

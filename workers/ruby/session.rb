@@ -5,11 +5,13 @@
 # channels are not for sharing.
 require "bunny"
 require "json"
+require "timeout"
 require_relative "broker"
 require_relative "handlers"
 require_relative "job"
 
 BEAT_EVERY = 10 # seconds
+LONGEST_CONFIRM = 10 # seconds
 TEN_MINUTES = 600 # the scheduler repeats all controls every five
 
 Run = Struct.new(:job, :tag, :properties, :context, :started_at, keyword_init: true)
@@ -97,7 +99,8 @@ class Session
   def append(stream, entry)
     @returned = nil
     @publisher.basic_publish(entry, "", stream, persistent: true, mandatory: true, content_type: "application/json")
-    outcome = @confirms.pop
+    # A broker that was killed may have forgotten it, on a connection that lives.
+    outcome = Timeout.timeout(LONGEST_CONFIRM, Lost, "an entry for #{stream} was not confirmed") { @confirms.pop }
     raise Lost, "an entry for #{stream} was #{outcome}" unless outcome == :confirmed
     # A returned message is confirmed as well; the return comes first.
     raise Lost, "there is no stream #{stream}" if @returned

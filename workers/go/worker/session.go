@@ -12,6 +12,7 @@ import (
 )
 
 const beatEvery = 10 * time.Second
+const longestConfirm = 10 * time.Second
 
 // A session is one connection's life: it consumes, runs, records. What is unacked when it is lost comes again to
 // somebody. All of it happens on the goroutine of serve, except the handlers; they hand in what became of their job.
@@ -181,8 +182,13 @@ func (s *session) append(stream string, entry map[string]any) error {
 	if err := s.publisher.PublishWithContext(context.Background(), "", stream, true, false, message); err != nil {
 		return err
 	}
-	if confirm := <-s.confirms; !confirm.Ack { // refused, or the channel was closed
-		return fmt.Errorf("an entry for %s was not confirmed", stream)
+	select {
+	case confirm := <-s.confirms:
+		if !confirm.Ack { // refused, or the channel was closed
+			return fmt.Errorf("an entry for %s was not confirmed", stream)
+		}
+	case <-time.After(longestConfirm): // a broker that was killed may have forgotten it, on a connection that lives
+		return fmt.Errorf("an entry for %s was not confirmed within %v", stream, longestConfirm)
 	}
 	select {
 	case <-s.returns: // a returned message is confirmed as well; the return comes first

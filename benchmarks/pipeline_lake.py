@@ -29,12 +29,12 @@ def jid_of(number: int) -> str:
 
 
 def fill(lake: Lake, years: int, classes: int, raw: int) -> None:
-    """Sums (minutes of 30 days), errors and raw runs of so many years before UNTIL."""
+    """Sums (minutes of two days), errors and raw runs of so many years before UNTIL."""
     database = duckdb.connect(config={"threads": 2})
     database.execute("SET TimeZone = 'UTC'")
     _shapes(database, classes)
     for name, each in ROLLUPS.items():
-        days = 30 if each.unit == "minute" else years * 365
+        days = 2 if each.unit == "minute" else years * 365
         for first, begins, ends in _files(each.span, days):
             lake.replace(name, first, database.sql(_sums(name), params=[begins, ends]).to_arrow_table())
     for name in ("errors_hour", "errors_month"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,23 @@ def test_what_the_index_lacks_is_searched(lake: Lake) -> None:
     jids.index(lake)
     assert lives(lake, "late") == [("success", NOON)]
     assert [lives(lake, f"j{day}") for day in range(3)] == [[("success", NOON + day * DAY)] for day in range(3)]
+
+
+def test_who_looks_for_one_job_reads_one_group_of_a_month(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jids, "INDEX_GROUP", 2048)  # DuckDB's least
+    at, rows = datetime.datetime.fromtimestamp(NOON, datetime.UTC), 5000
+    schema = SCHEMAS["raw_metrics"].remove(SCHEMAS["raw_metrics"].get_field_index("date"))
+    part = lake.new_part("raw_metrics")
+    (part / f"date={at.date()}").mkdir(parents=True)
+    runs = [{"epoch": 0, "offset": n, "item": 0, "at": at, "jid": f"j{n}"} for n in range(rows)]
+    pq.write_table(pa.Table.from_pylist(runs, schema), part / f"date={at.date()}" / "all.parquet")
+    lake.append("raw_metrics", part, BY_NAME["raw_metrics"].stream, Mark(0, rows))
+    jids.index(lake)
+    [file] = lake.table("jids").file_uris()
+    footer = pq.read_metadata(file)
+    groups = [footer.row_group(number).column(0).statistics for number in range(footer.num_row_groups)]
+    assert len(groups) == 3
+    assert all(before.max < after.min for before, after in itertools.pairwise(groups))
 
 
 def test_its_files_are_joined_and_keep_their_marks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

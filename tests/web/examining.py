@@ -2,7 +2,8 @@
 
     python -m tests.web.examining [--seconds 600] [--examples 50] [--url amqp://… --management http://…]
 
-First open to all, then with a token, on a dashboard and a scheduler of its own. Exits with 1 when anything was found.
+First open to all, then with a token, then with a viewer's, on a dashboard and a scheduler of its own. Exits with 1 when
+anything was found.
 `tests/web/test_schemathesis.py` does the same for a few seconds.
 """
 
@@ -23,6 +24,7 @@ from tests.broker.bench import running
 from tests.web.conftest import serving
 
 TOKEN = "a-token-for-schemathesis"
+VIEW_TOKEN = "a-viewers-token"
 PHASES = "examples,coverage,fuzzing,stateful"
 
 
@@ -57,10 +59,12 @@ async def main(options: argparse.Namespace) -> int:
             await node.start()
         url, management = (options.url, options.management) if node is None else (node.url, node.management_url)
         settings = Settings(url=url, management_url=management, state_dir=folder / "state")
-        guarded = settings.model_copy(update={"web_token": SecretStr(TOKEN)})
+        tokens = {"web_token": SecretStr(TOKEN), "web_view_token": SecretStr(VIEW_TOKEN)}
+        guarded = settings.model_copy(update=tokens)
         worst = 0
         try:
-            for each, more in ((settings, ()), (guarded, authorized(TOKEN))):
+            for each, token in ((settings, None), (guarded, TOKEN), (guarded, VIEW_TOKEN)):
+                more = () if token is None else authorized(token)
                 async with serving(each) as served, running(each):
                     code, told = await examine(
                         served.address, folder, *more, seconds=options.seconds, examples=options.examples
@@ -75,7 +79,7 @@ async def main(options: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.web.examining", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=int, default=600, help="for each of the two runs (default: 600)")
+    parser.add_argument("--seconds", type=int, default=600, help="for each of the three runs (default: 600)")
     parser.add_argument("--examples", type=int, default=50, help="requests of each phase for each operation")
     parser.add_argument("--url", help="of a broker; by default one is started")
     parser.add_argument("--management", help="of its management API")

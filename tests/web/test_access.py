@@ -93,6 +93,7 @@ async def test_who_may_only_look_has_no_buttons_and_no_way_around(
             ("DELETE", f"/api/dead-jobs/{jid}"), ("POST", "/api/dead-jobs/actions"), ("POST", "/recurring"),
         ):  # fmt: skip
             assert (await served.client.request(method, path, headers=bearer, json={})).status_code == 403
+        assert (await served.client.post("/health/live", headers=bearer)).status_code == 405, "nobody may, nor need to"
         await log_in(served, VIEW)
         page = (await served.get("/dead-jobs", headers=HTML)).text
         assert jid in page

@@ -6,7 +6,8 @@ PYTHON_IN_VENV := .venv/bin/python
 
 help:
 	@echo "make demo     everything in one terminal with sample jobs; prints the dashboard's address (PIPELINE=1: Spark too)"
-	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes"
+	@echo "make test     the whole test suite, on real brokers, in WORKERS=3 processes (ANEW=1: property tests try other"
+	@echo "              examples than they always do)"
 	@echo "make chaos    a long run that kills parts at random, then counts; then a worker's network is cut for two"
 	@echo "              minutes, and 20 clients race at three HTTP servers, without faults and with"
 	@echo "              (SECONDS=600 RATE=100 SEED=1 JOBS=5000 KILLS=20)"

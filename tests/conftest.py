@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from amqpjobs.broker.node import PrivateNode, connect_once
 from amqpjobs.clock import SystemClock
@@ -23,6 +24,11 @@ from amqpjobs.streams.link import Link
 from tests import container, parallel
 from tests.parallel import pytest_configure, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.patience import PATIENCE, until
+
+# Property tests judge results, not how busy the machine is: no deadline for an example. They try the same each time:
+# what other examples find belongs to `make test ANEW=1`, not to whoever runs the suite next.
+hypothesis_settings.register_profile("suite", deadline=None, derandomize=not os.environ.get("ANEW"))
+hypothesis_settings.load_profile("suite")
 
 
 @dataclass(frozen=True)

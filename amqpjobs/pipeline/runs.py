@@ -34,8 +34,8 @@ def batch(epoch: int, messages: Sequence[Incoming]) -> pa.RecordBatch | None:
     entries = [entry for each in told for entry in each]
     try:
         columns = _place(epoch, messages, told) | _figures(entries) | _words(entries)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, _Odd):
-        return None  # a member is of another type than ours
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, _Odd):
+        return None  # a member is of another type than ours, or an integer that no column holds
     nothing = {name: pa.nulls(len(entries), RUNS.field(name).type) for name in ("bad", "body")}
     return pa.RecordBatch.from_pydict(columns | nothing, schema=RUNS)
 

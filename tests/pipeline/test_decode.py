@@ -73,6 +73,13 @@ def test_by_the_column_or_one_by_one_the_rows_are_the_same(bodies: list[Any]) ->
     assert decode.batch("raw_metrics", 1, messages).to_pylist() == pa.Table.from_batches(apart).to_pylist()
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, -(2**64), 10**25, -(10**25)])
+@pytest.mark.parametrize("name", ["attempt", "seq", "duration_ms", "wait_ms", "timestamp"])
+def test_an_integer_that_no_column_holds_stops_nobody(name: str, number: int) -> None:
+    bodies = [metric(1) | {"from": "w", "seq": 1, name: number}] * (2 * decode.FEW)
+    assert len(rows("raw_metrics", *bodies)) == len(bodies)
+
+
 def test_what_workers_append_is_read_by_the_column_whatever_stands_beside_it() -> None:
     plain = [message([metric(1), metric(2, wait_ms=0.00012345678901234567)])] * decode.FEW
     assert runs.batch(0, plain) is not None

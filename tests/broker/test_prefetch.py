@@ -55,7 +55,8 @@ async def test_quick_jobs_widen_the_window_and_slow_ones_narrow_it_again(
         return widest > 20
 
     await eventually(widened, timeout=30)
-    await eventually(lambda: worker.busy == 10 and len(ran) == 3010, timeout=60)
+    # What was given back meanwhile, on a machine that stood still for a second, may come after some of the slow ones.
+    await eventually(lambda: worker.busy == 10 and sum(name.startswith("slow") for name in ran) == 10, timeout=60)
     await eventually(lambda: feed._window.size == 20 and worker._fetcher.buffered <= 40, timeout=30)
     connection = await link.connection()
     async with asyncio.timeout(30):  # another worker could have the rest

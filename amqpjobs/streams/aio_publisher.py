@@ -80,9 +80,9 @@ class AioPublisher:
             batch.settle(index, None)
 
     async def _publish(self, message: Outgoing, mandatory: bool) -> None:
-        self._vigil.watch()
         try:
             async with self._life.guard():
+                self._vigil.watch()
                 await self._channel.basic_publish(
                     message.body,
                     exchange=message.exchange,

@@ -15,7 +15,7 @@ from amqpjobs.streams.port import Connection
 log = logging.getLogger("amqpjobs.worker")
 
 STARTING = 10.0
-"""Seconds after the first use of a connection in which what is not ready is only tried again."""
+"""Seconds after the first trouble on a connection in which what is not ready is only tried again."""
 
 
 class Declarations:

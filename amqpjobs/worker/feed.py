@@ -245,7 +245,7 @@ class Feed(Service):
 
     def _report(self, error: BrokerError, connection: Connection) -> None:
         if connection.lost.done() or self._declared.starting(error, connection):
-            return  # the link reports that
+            return  # the link reports that it is lost, and what is only starting passes
         if self.trouble != str(error):
             log.error("queue %s is not served: %s; trying again", self.queue, error)
         self.trouble = str(error)

@@ -39,6 +39,15 @@ async def away(
         yield swallower, through.model_copy(update={"driver": driver})
 
 
+@pytest.fixture
+async def link(away: tuple[Swallower, Settings]) -> AsyncIterator[Link]:
+    """By that line."""
+    link = Link(away[1], "silence", SystemClock())
+    await link.start()
+    yield link
+    await link.stop()
+
+
 async def test_the_channel_ends_and_the_connection_lives(
     away: tuple[Swallower, Settings], connect: Connect, connection: Connection
 ) -> None:
@@ -92,11 +101,9 @@ async def test_a_broker_that_says_it_takes_nothing_is_waited_for(
 
 
 async def test_an_append_without_a_time_limit_arrives(
-    away: tuple[Swallower, Settings], connection: Connection, eventually: Eventually
+    away: tuple[Swallower, Settings], link: Link, connection: Connection, eventually: Eventually
 ) -> None:
-    swallower, settings = away
-    link = Link(settings, "silence", SystemClock())
-    await link.start()
+    swallower, _ = away
     appender = Appender(link, names.METRICS, clock=SystemClock(), source="me")
     await appender.append([b'{"n":1}'])
     swallower.swallowing = True
@@ -109,23 +116,20 @@ async def test_an_append_without_a_time_limit_arrives(
     stamped = [b'{"n":%d,"from":"me","seq":%d}' % (n, n) for n in (1, 2, 2, 3)]
     assert found == stamped, "the second twice, under one number: folds ignore a repeat"
     await appender.close()
-    await link.stop()
 
 
 async def test_the_next_job_is_not_lost_with_the_channel(
-    away: tuple[Swallower, Settings], connection: Connection, eventually: Eventually
+    away: tuple[Swallower, Settings], link: Link, connection: Connection, eventually: Eventually
 ) -> None:
     """A caller with a time limit is told that its job may have arrived; what comes after it goes its way."""
-    swallower, settings = away
-    link = Link(settings, "silence", SystemClock())
-    await link.start()
+    swallower, _ = away
     sender = Sender(link, clock=SystemClock())
     swallower.swallowing = True
     with pytest.raises(ConfirmTimeout):
         await sender.publish(Outgoing(b"1", "", "q"), timeout=0.2)
-    await eventually(lambda: swallower.swallowed >= 1)
+    sending = asyncio.create_task(sender.publish(Outgoing(b"2", "", "q"), timeout=20))
+    await eventually(lambda: swallower.swallowed >= 2)
     swallower.swallowing = False
-    await sender.publish(Outgoing(b"2", "", "q"), timeout=20)
-    assert (await take_all(connection, "q", 2))[-1].body == b"2"
+    await sending
+    assert [each.body for each in await take_all(connection, "q", 3)] == [b"1", b"2", b"2"]
     await sender.close()
-    await link.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -132,13 +133,17 @@ async def test_a_standby_whose_clock_differs_takes_over_and_repeats_nothing(
     assert set(bench.counts.values()) == {1}
 
 
+@pytest.mark.parametrize("minute", [15, 58])
 @pytest.mark.parametrize("ahead", [FIVE_MINUTES, -FIVE_MINUTES], ids=["ahead", "behind"])
 async def test_a_client_whose_clock_differs_from_the_leaders_loses_and_doubles_nothing(
-    settings: Settings, bench: Bench, eventually: Eventually, ahead: float
+    settings: Settings, bench: Bench, eventually: Eventually, ahead: float, minute: int
 ) -> None:
-    """A job enqueued for now leaves when the leader's clock says so: at once, or five minutes later."""
+    """A job enqueued for now leaves when the leader's clock says so: at once, or five minutes later. Two minutes before
+    the hour, a client that is ahead declares what recurs every hour in the next one: that hour's tick is not due."""
     clock = TurnedClock()
-    async with running(settings, clock) as scheduler, Client(settings, clock=TurnedClock(ahead)) as client:
+    clock.turn_to(clock.wall() // HOUR * HOUR + minute * 60)
+    client_clock = TurnedClock(clock.ahead + ahead)
+    async with running(settings, clock) as scheduler, Client(settings, clock=client_clock) as client:
         await eventually(lambda: scheduler.leading)
         now = clock.wall()
         jid = await client.enqueue_in(1, "C")
@@ -151,8 +156,9 @@ async def test_a_client_whose_clock_differs_from_the_leaders_loses_and_doubles_n
             assert bench.counts[jid] == 0
             clock.turn_to(now + ahead + 2)
         await eventually(lambda: bench.counts[jid] == 1)
+        tick = math.ceil((now + ahead) / HOUR) * HOUR
         for passed in (1, 2):
-            clock.turn_to(now + passed * HOUR)
+            clock.turn_to(tick + (passed - 1) * HOUR + 1)
             await eventually(lambda passed=passed: sum(job["class"] == "R" for job in bench.jobs) >= passed)
         await eventually(lambda: idle(scheduler))
         recurring = [job["recurring"]["tick"] for job in bench.jobs if job["class"] == "R"]

@@ -47,7 +47,7 @@ class Client:
         self._link = Link(self.settings, "client", self._clock)
         self._sender = Sender(self._link, clock=self._clock)
         self._scheduled = Appender(self._link, names.SCHEDULED, clock=self._clock)
-        self._log = EnqueueLog(self._link, clock=self._clock) if self.settings.enqueue_log else None
+        self._log = EnqueueLog(self._link, clock=self._clock) if self.settings.enqueue_log is True else None
         self._orders = Orders(self._link, by="client", via="client", clock=self._clock)
         self._waiting = Waiting(self.settings, self._clock)
 

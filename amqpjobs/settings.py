@@ -137,8 +137,9 @@ class Settings(BaseModel):
     """Jobs that a worker runs at a time."""
     stop_timeout: float = Field(default=25.0, ge=0)
     """Seconds that running jobs get when their worker is told to stop."""
-    enqueue_log: bool = False
-    """Whether our clients append each job that they put on a queue to the stream `enqueued`, once it is there."""
+    enqueue_log: bool | Literal["bound"] = False
+    """Whether jobs that are put on a queue are put on record in the stream `enqueued`. true: our clients append those
+    of their own, once they are there. "bound": the broker routes a copy of each job there, whoever sent it."""
     code_version: str | None = None
     """The version of your code, kept with each run."""
 

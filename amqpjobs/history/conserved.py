@@ -12,7 +12,7 @@ _ENTRIES = {
 }
 _ALL = {"jid": "VARCHAR", "class": "VARCHAR", "queue": "VARCHAR", "bad": "VARCHAR", '"at"': "TIMESTAMPTZ"}
 COLUMNS: dict[str, dict[str, str]] = {
-    "raw_enqueued": _ALL,
+    "raw_enqueued": {**_ALL, "type": "VARCHAR"},
     "raw_metrics": {**_ALL, "status": "VARCHAR", "run_us": "BIGINT", "wait_us": "BIGINT"},
     **dict.fromkeys(("raw_scheduled", "raw_retries", "raw_dead"), _ALL | _ENTRIES),
 }
@@ -42,7 +42,7 @@ _SETTLED = """, settled_{0} AS (
 
 BORN = """CREATE TABLE born AS
 SELECT jid, arg_min(class, "at") AS class, arg_min(queue, "at") AS queue, min("at") AS "at" FROM (
-    SELECT jid, class, queue, epoch("at") AS "at" FROM raw_enqueued WHERE bad IS NULL
+    SELECT jid, class, queue, epoch("at") AS "at" FROM raw_enqueued WHERE type = 'enqueued'
     UNION ALL
     SELECT jid, class, queue, epoch("at") FROM raw_scheduled WHERE bad IS NULL AND type = 'scheduled_job'
 ) WHERE jid IS NOT NULL GROUP BY 1"""
@@ -77,7 +77,7 @@ _OPEN = "FROM jobs WHERE ends <= 0 AND NOT deleted AND place IS"
 WAITING = f"SELECT {_CASE}, place {_OPEN} NOT NULL ORDER BY 4, 1"
 MISSING = f"SELECT {_CASE} {_OPEN} NULL ORDER BY 4, 1"
 
-LOG_SINCE = 'SELECT epoch(min("at")) FROM raw_enqueued WHERE bad IS NULL'
+LOG_SINCE = "SELECT epoch(min(\"at\")) FROM raw_enqueued WHERE type = 'enqueued'"
 STRANGERS = """CREATE TABLE strangers AS
 SELECT jid, any_value(class) AS class, any_value(queue) AS queue, min("at") AS "at", count(*) AS ends,
     min(began) AS began
@@ -93,7 +93,8 @@ WHERE jid IS NOT NULL AND "at" >= $1 AND "at" < $2 GROUP BY 1"""
 ORPHANED = f"SELECT {_CASE}, ends FROM strangers WHERE began >= $1 ORDER BY 4, 1"
 UNLOGGED = "SELECT count(*) FROM strangers WHERE $1::DOUBLE IS NULL OR began < $1"
 APART = """SELECT count(*) FILTER (bad IS NULL), count(*) FILTER (bad IS NOT NULL) FROM (
-    SELECT jid, bad, "at" FROM raw_enqueued UNION ALL SELECT jid, bad, "at" FROM raw_metrics
+    SELECT jid, bad, "at" FROM raw_enqueued WHERE type = 'enqueued' OR bad IS NOT NULL
+    UNION ALL SELECT jid, bad, "at" FROM raw_metrics
     UNION ALL SELECT jid, bad, "at" FROM raw_scheduled WHERE type = 'scheduled_job' OR bad IS NOT NULL
     UNION ALL SELECT jid, bad, "at" FROM raw_retries WHERE type = 'retry' OR bad IS NOT NULL
     UNION ALL SELECT jid, bad, "at" FROM raw_dead WHERE type = 'dead_job' OR bad IS NOT NULL

@@ -55,7 +55,7 @@ ENTRIES = (
     'SELECT epoch("at"), type, class, queue, epoch(due), retry_count, error_class, error_message, how, worker' + _OF_JOB
 )
 EVENTS = 'SELECT epoch("at"), type, job' + _OF_JOB
-ENQUEUED = 'SELECT epoch("at"), class, queue' + _OF_JOB
+ENQUEUED = 'SELECT type, epoch("at"), class, queue' + _OF_JOB
 
 
 def piece(scan: str, unit: str, since: float, until: float, more: str) -> str:

@@ -138,8 +138,8 @@ class History:
                 found.append(_event(kind, stream, at, queries.ENTRY_DETAILS, rest))
         for at, kind, body in self._of_job(scans["raw_events"], queries.EVENTS, jid):
             found.append(_event(kind, "job_events", at, ("entry",), [body]))
-        for at, cls, queue in self._of_job(scans["raw_enqueued"], queries.ENQUEUED, jid):
-            found.append(_event("enqueued", "enqueued", at, ("class", "queue"), [cls, queue]))
+        for kind, at, *rest in self._of_job(scans["raw_enqueued"], queries.ENQUEUED, jid):
+            found.append(_event(kind, "enqueued", at, ("class", "queue"), rest))
         return sorted(found, key=lambda event: event.at or 0.0)
 
     def _cut(self, kind: Kind, since: float, until: float, *, days: bool = False) -> list[Piece]:

@@ -22,6 +22,8 @@ CHECKPOINTS = "checkpoints"
 AUDIT = "audit"
 ENQUEUED = "enqueued"
 """The enqueue log: only where it is switched on."""
+LOG_EXCHANGE = "jobs.log"
+"""What it gets from the broker, where it is bound."""
 
 STREAMS = (SCHEDULED, RETRIES, DEAD, HEARTBEATS, METRICS, EVENTS, CONTROLS, CHECKPOINTS, AUDIT)
 DELAYED = (SCHEDULED, RETRIES, DEAD)
@@ -41,6 +43,11 @@ def is_queue_name(name: object) -> bool:
 def broker_queue(name: str) -> str:
     """The broker's name for the logical queue `name`: `default` is kept in `queue.default`."""
     return QUEUE_PREFIX + name
+
+
+def log_exchange(name: str) -> str:
+    """The exchange beside the queue `queue.{name}`: it puts on record what goes to that queue, and goes with it."""
+    return f"{LOG_EXCHANGE}.{name}"
 
 
 def bare_mark(name: str) -> str:

@@ -64,6 +64,11 @@ def values(body: bytes) -> list[Any] | Unreadable:
     return Unreadable(MALFORMED, f"neither an object nor an array: {fields.shown(value)}", body)
 
 
+def routed(exchange: str) -> bool:
+    """Whether a message of the enqueue log, by its exchange, is a job itself: the broker put it there, no client."""
+    return exchange in (names.JOBS_EXCHANGE, names.LOG_EXCHANGE)
+
+
 def read_scheduled(piece: Piece, *, jid: str) -> ScheduledJob | Unreadable:
     """An entry of `scheduled_jobs`; `jid` is its name when neither it nor its job has one."""
     found = _entry(piece, jid, "scheduled_at")

@@ -68,9 +68,12 @@ def _message(epoch: int, message: Incoming) -> Row:
 
 
 def _rows(reader: Reader, epoch: int, message: Incoming) -> Iterator[Row]:
+    place = {"epoch": epoch, "offset": message.offset}
+    if reader is _enqueued and reading.routed(message.exchange):
+        yield {**place, "item": 0, **_routed(message)}
+        return
     body = joined(message.body, message.properties.headers)
     pieces = reading.pieces(body)
-    place = {"epoch": epoch, "offset": message.offset}
     if isinstance(pieces, Unreadable):
         yield {**place, "item": 0, **_bad(pieces)}
         return
@@ -177,6 +180,8 @@ def _event(piece: reading.Piece) -> list[Row]:
 
 def _enqueued(piece: reading.Piece) -> list[Row]:
     value = piece.value
+    if isinstance(value, dict) and value.get("type") == "marker":
+        return []
     if not isinstance(value, dict) or value.get("type", "enqueued") != "enqueued":
         return [{"bad": "Malformed: no entry of the enqueue log", "body": piece.raw}]
     job, raw = value.get("job"), text.member(piece.raw, "job")
@@ -191,6 +196,25 @@ def _enqueued(piece: reading.Piece) -> list[Row]:
             "job": raw.decode("utf-8", "replace") if raw is not None and isinstance(job, dict) else None,
         }
     ]
+
+
+def _routed(message: Incoming) -> Row:
+    """A job as the broker routed it to its queue and to the log, read as the queue's worker reads it.
+
+    So it is there once for each time that it was put on a queue: as a retry it was enqueued before.
+    """
+    job = reading.read_job(message.body, queue=message.routing_key, jid="", message_id=message.properties.message_id)
+    if isinstance(job, Unreadable):
+        return _bad(job)
+    told = next((at for at in (job.enqueued_at, job.created_at) if at is not None), None)
+    return {
+        "type": "enqueued" if job.retry_count == 0 else "requeued",
+        "at": _instant(time.time() if told is None else told),
+        "jid": job.jid or None,
+        "class": _word(job.cls),
+        "queue": _word(message.routing_key),
+        "job": job.raw.decode("utf-8", "replace"),
+    }
 
 
 def _beat(piece: reading.Piece) -> list[Row]:

@@ -73,7 +73,7 @@ EVENTS = pa.schema([*_PLACE, *[ENTRIES.field(name) for name in ("type", "at", "j
 ENQUEUES = pa.schema(
     [*_PLACE, *[ENTRIES.field(name) for name in ("type", "at", "jid", "class", "queue", "job")], *_BAD]
 )
-"""Jobs that were put on a queue, where the enqueue log is on."""
+"""Jobs that were put on a queue, where the enqueue log is on: of the type `requeued` those that are retried."""
 
 BEATS = pa.schema(
     [

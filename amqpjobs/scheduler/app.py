@@ -15,6 +15,7 @@ from amqpjobs.scheduler.cleaner import Cleaner, Limits
 from amqpjobs.scheduler.controls import ControlsKeeper
 from amqpjobs.scheduler.dead_cap import DeadCap
 from amqpjobs.scheduler.election import RETRY, Election
+from amqpjobs.scheduler.log_bindings import LogBindings
 from amqpjobs.scheduler.recurring import Declarer, Ticker
 from amqpjobs.scheduler.reign import Reign
 from amqpjobs.scheduler.rejected import Rejected
@@ -84,6 +85,7 @@ class Scheduler:
         wanted = None if settings.recurring is None else schedules.read_file(settings.recurring)
         self.declarer = Declarer(self.link, self.controls, self.election, clock, wanted)
         self.rejected = Rejected(self.link, self.election, clock, timeout=settings.publish_timeout)
+        self.log_bindings = LogBindings(self.link, self.election, clock)
         self.leaders: list[StreamLeader] = []
         self.tracked: TrackedLeader | None = None
         self._folder: state.StateFolder | None = None
@@ -120,6 +122,7 @@ class Scheduler:
             await self.declarer.start()
             await self.unrouted.start()
             await self.rejected.start()
+            await self.log_bindings.start()
             await self.election.start()
         except BaseException:
             await self.stop()
@@ -133,6 +136,7 @@ class Scheduler:
         await self.controls.stop()
         await self.unrouted.stop()
         await self.rejected.stop()
+        await self.log_bindings.stop()
         await self.election.stop()
         for leader in self.leaders:
             await leader.follower.stop()
@@ -153,7 +157,14 @@ class Scheduler:
         leaders: list[Service] = [*self.leaders]
         if self.tracked is not None:
             leaders += [self.tracked, self.tracked.follower]
-        keeping = [self.controls, self.controls.follower, self.declarer, self.unrouted, self.rejected]
+        keeping = [
+            self.controls,
+            self.controls.follower,
+            self.declarer,
+            self.unrouted,
+            self.rejected,
+            self.log_bindings,
+        ]
         return await first_failure([self.link, self.reading, self.election, *keeping, *leaders, *followers])
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:

@@ -8,6 +8,7 @@ the broker with queues.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections import defaultdict
@@ -21,7 +22,7 @@ from amqpjobs.scheduler.drain import Drain
 from amqpjobs.scheduler.election import Election
 from amqpjobs.streams import policies, topology
 from amqpjobs.streams.append import Appender
-from amqpjobs.streams.errors import Refused, Unroutable
+from amqpjobs.streams.errors import BrokerError, Refused, Unroutable
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Consumer, Incoming, Outgoing
 from amqpjobs.streams.sender import Sender
@@ -153,6 +154,10 @@ class Unrouted(Drain):
     async def _one(self, key: str, message: Incoming) -> None:
         out = Outgoing(message.body, "", names.broker_queue(key), message.properties)
         await self._sender.publish(out, timeout=self._timeout)
+        if self._link.settings.enqueue_log == "bound":  # it did not come by the exchange that puts jobs on record
+            with contextlib.suppress(BrokerError):
+                record = Outgoing(message.body, names.LOG_EXCHANGE, key, message.properties)
+                await self._sender.publish(record, timeout=self._timeout)
 
     async def _bury(self, consumer: Consumer, key: str, strays: Sequence[_Stray], reason: str) -> None:
         await self._graves.append([self._record(each.message, key, reason) for each in strays], timeout=self._timeout)

@@ -163,7 +163,9 @@ class AioConnection(Subscribing):
             exists = True  # RabbitMQ 4.3 does not tell somebody who has no right to it at all
         await self._declare(exists, lambda ch: ch.queue_declare(name, durable=True, arguments=given))
 
-    async def declare_exchange(self, name: str, kind: str) -> None:
+    async def declare_exchange(
+        self, name: str, kind: str, *, auto_delete: bool = False, alternate: str | None = None
+    ) -> None:
         """Declare a durable exchange unless it exists; then compare its kind, if we have the right to."""
         try:
             await self._call(lambda channel: channel.exchange_declare(name, exchange_type=kind, passive=True))
@@ -172,7 +174,14 @@ class AioConnection(Subscribing):
             exists = False
         except AccessRefused:
             exists = True
-        await self._declare(exists, lambda ch: ch.exchange_declare(name, exchange_type=kind, durable=True))
+        wanted: dict[str, Any] = {"durable": True, "auto_delete": auto_delete, "arguments": {}}
+        if alternate is not None:
+            wanted["arguments"] = {"alternate-exchange": alternate}
+        await self._declare(exists, lambda ch: ch.exchange_declare(name, exchange_type=kind, **wanted))
+
+    async def delete_exchange(self, name: str) -> None:
+        """Delete an exchange; nothing happens when there is none."""
+        await self._call(lambda channel: channel.exchange_delete(name))
 
     async def _declare(self, exists: bool, declare: Callable[[AbstractChannel], Awaitable[object]]) -> None:
         try:
@@ -184,6 +193,10 @@ class AioConnection(Subscribing):
     async def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         """Bind a queue to an exchange."""
         await self._call(lambda channel: channel.queue_bind(queue, exchange, routing_key))
+
+    async def bind_exchange(self, destination: str, source: str, routing_key: str) -> None:
+        """Let an exchange get what `source` gets with this key."""
+        await self._call(lambda channel: channel.exchange_bind(destination, source, routing_key=routing_key))
 
     async def delete_queue(self, name: str) -> None:
         """Delete a queue or stream and all that is in it."""

@@ -252,12 +252,26 @@ class Connection(Protocol):
         """
         ...
 
-    async def declare_exchange(self, name: str, kind: str) -> None:
-        """Declare a durable exchange (passive first, like all declarations)."""
+    async def declare_exchange(
+        self, name: str, kind: str, *, auto_delete: bool = False, alternate: str | None = None
+    ) -> None:
+        """Declare a durable exchange (passive first, like all declarations).
+
+        `auto_delete`: it goes with the last queue that it is bound to. `alternate`: the exchange that gets what this
+        one has no binding for.
+        """
+        ...
+
+    async def delete_exchange(self, name: str) -> None:
+        """Delete an exchange; nothing happens when there is none."""
         ...
 
     async def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         """Bind a queue to an exchange."""
+        ...
+
+    async def bind_exchange(self, destination: str, source: str, routing_key: str) -> None:
+        """Let an exchange get what `source` gets with this key."""
         ...
 
     async def delete_queue(self, name: str) -> None:

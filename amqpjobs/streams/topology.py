@@ -8,13 +8,16 @@ from collections.abc import Mapping
 
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
-from amqpjobs.streams.errors import AccessRefused, PreconditionFailed
+from amqpjobs.streams.errors import AccessRefused, NotFound, PreconditionFailed
 from amqpjobs.streams.port import Connection, Scalar
 
 log = logging.getLogger("amqpjobs.streams")
 
 DELIVERY_LIMIT = 1_000_000_000
 """Returns to a quorum queue that a job survives: as good as all. "Unlimited" (-1) drops at the first one on 3.13."""
+
+NO_KEY = "/"
+"""A routing key that no job has: it cannot be a queue's name."""
 
 EXCHANGES = {names.JOBS_EXCHANGE: "direct", names.DEAD_EXCHANGE: "fanout", names.UNROUTED: "fanout"}
 
@@ -30,6 +33,8 @@ async def ensure(connection: Connection, settings: Settings) -> list[str]:
         remarks += await _exchange(connection, name, kind)
     for stream in (*names.STREAMS, names.ENQUEUED) if settings.enqueue_log else names.STREAMS:
         remarks += await ensure_stream(connection, settings, stream)
+    if settings.enqueue_log == "bound":
+        remarks += await ensure_log(connection)
     remarks += await _queue(connection, names.LEADER_QUEUE, leader_arguments(connection))
     remarks += await _queue(connection, names.UNROUTED, classic(connection))
     await _bind(connection, names.DEAD, names.DEAD_EXCHANGE, "")
@@ -62,7 +67,39 @@ async def ensure_queue(connection: Connection, settings: Settings, name: str) ->
     queue = names.broker_queue(name)
     remarks = await _queue(connection, queue, job_queue_arguments(connection, settings))
     await _bind(connection, queue, names.JOBS_EXCHANGE, name)
+    if settings.enqueue_log == "bound":
+        await log_queue(connection, name)
     return remarks
+
+
+async def ensure_log(connection: Connection) -> list[str]:
+    """Lead to the stream `enqueued`, which exists, what `log_queue` puts on record; returns remarks as `ensure` does.
+
+    LavinMQ asks no alternate exchange once a message has a queue, so there nothing can be put on record this way.
+    """
+    if not _is_rabbitmq(connection):
+        return ["AMQPJOBS_ENQUEUE_LOG=bound needs RabbitMQ: here nothing is put on record; true works everywhere"]
+    remarks = await _exchange(connection, names.LOG_EXCHANGE, "fanout")
+    await _bind(connection, names.ENQUEUED, names.LOG_EXCHANGE, "")
+    return remarks
+
+
+async def log_queue(connection: Connection, name: str) -> None:
+    """Put on record what goes to the job queue `queue.{name}`, for as long as that queue exists.
+
+    A stream bound beside the queue would outlive it: jobs for a queue that was deleted would count as routed, and be
+    neither returned nor unrouted. So the queue holds an exchange in being (it is the only one that this is bound to,
+    with a key that no job has) whose alternate exchange leads to the stream: the broker deletes both in one step.
+    """
+    if not _is_rabbitmq(connection):
+        return
+    beside = names.log_exchange(name)
+    # Whoever deletes the queue meanwhile takes the exchange along (NotFound), and who may not declare leaves it to the
+    # leader. In this order: an exchange that gets jobs before the queue holds it would outlive the queue.
+    with contextlib.suppress(AccessRefused, NotFound, PreconditionFailed):
+        await connection.declare_exchange(beside, "direct", auto_delete=True, alternate=names.LOG_EXCHANGE)
+        await connection.bind(names.broker_queue(name), beside, NO_KEY)
+        await connection.bind_exchange(beside, names.JOBS_EXCHANGE, name)
 
 
 async def ensure_bare_queue(connection: Connection, settings: Settings, name: str) -> list[str]:

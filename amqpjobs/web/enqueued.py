@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Se
 from typing import Any, NamedTuple
 
 from amqpjobs.clock import Clock
-from amqpjobs.model import fields, names, text
+from amqpjobs.model import fields, names, reading, text
+from amqpjobs.model.messages import Unreadable
 from amqpjobs.streams import recent
 from amqpjobs.streams.errors import BrokerError
 from amqpjobs.streams.link import Link
@@ -32,8 +33,15 @@ _ARGUMENTS = 200
 
 OFF = (
     "What waits in the broker's queue is not listed: to look at it would mean to take it out. Set "
-    "AMQPJOBS_ENQUEUE_LOG=1 for the programs that enqueue: our clients then put each job on record, and it is listed."
+    "AMQPJOBS_ENQUEUE_LOG=1 for the programs that enqueue: our clients then put each job on record, and it is listed. "
+    "On RabbitMQ, AMQPJOBS_ENQUEUE_LOG=bound puts those of any other program on record too."
 )
+
+LACKS = {
+    False: "what other programs enqueued and what the scheduler released",
+    True: "jobs without a jid, and what was enqueued before the queue was bound to it",
+}
+"""What the record does not tell, by whether it is the broker's."""
 
 
 class Waiting(NamedTuple):
@@ -99,15 +107,16 @@ class EnqueuedLook:
                 break
         # Queues are first in, first out: what is ready came last; before it is what workers hold and have not begun.
         found = found[-wanted:]
-        return Look(found, listed=True, why=_missing(ready, len(found), read))
+        lacks = LACKS[self._link.settings.enqueue_log == "bound"]
+        return Look(found, listed=True, why=_missing(ready, len(found), read, lacks))
 
 
-def _missing(ready: int, listed: int, read: int) -> str:
+def _missing(ready: int, listed: int, read: int, lacks: str) -> str:
     if listed >= ready:
         return ""
     return (
         f"{listed:,} of the {ready:,} jobs that wait are listed, the newest: the record was read back over {read:,} "
-        "messages, and lacks what other programs enqueued and what the scheduler released."
+        f"messages, and lacks {lacks}."
     )
 
 
@@ -116,9 +125,11 @@ def _of_queue(messages: Iterable[Incoming], queue: str) -> list[Waiting]:
     found: dict[str, Waiting] = {}
     mark = queue.encode()
     for message in messages:
-        if mark not in message.body:
-            continue
-        for entry in _entries(message.body):
+        if reading.routed(message.exchange):
+            entries = _routed(message) if message.routing_key == queue else []
+        else:
+            entries = _entries(message.body) if mark in message.body else []
+        for entry in entries:
             job = _waiting(entry) if entry.get("queue") == queue else None
             if job is not None:
                 found[job.jid] = job
@@ -131,6 +142,16 @@ def _entries(body: bytes) -> list[Mapping[str, Any]]:
     except text.NotJson:
         return []
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
+
+
+def _routed(message: Incoming) -> list[Mapping[str, Any]]:
+    """A job that the broker put on record, as the entry that a client of ours writes."""
+    job = reading.read_job(message.body, queue=message.routing_key, jid="", message_id=message.properties.message_id)
+    if isinstance(job, Unreadable):
+        return []
+    at = job.created_at if job.enqueued_at is None else job.enqueued_at
+    shown = {"class": job.cls, "args": job.args}
+    return [{"jid": job.jid or None, "queue": message.routing_key, "at": at, "job": shown}]
 
 
 def _waiting(entry: Mapping[str, Any]) -> Waiting | None:

@@ -16,7 +16,11 @@ from amqpjobs.client import Client
 from amqpjobs.jobs import Registry
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
+from amqpjobs.streams.aio import connect
+from amqpjobs.streams.errors import Unroutable
+from amqpjobs.streams.port import Outgoing
 from tests.broker.conftest import Watches, Workers, left
+from tests.broker.reading import read_all
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -39,7 +43,7 @@ async def test_dur_01_a_long_job_and_nine_prefetched_across_a_restart(
         if n == 0:
             await back.wait()
 
-    settings = Settings(url=node.url, state_dir=tmp_path, publish_timeout=60)
+    settings = Settings(url=node.url, state_dir=tmp_path, publish_timeout=60, enqueue_log="bound")
     async with Client(settings) as client:
         for n in range(10):
             await client.enqueue("work", n)
@@ -67,3 +71,21 @@ async def test_dur_01_a_long_job_and_nine_prefetched_across_a_restart(
     assert others == [], "a broker that is away pauses the worker, and nothing is said of each job that it holds"
     await workers.stop()
     assert await left(settings) == 0
+    await _still_bound(settings, eventually)
+
+
+async def _still_bound(settings: Settings, eventually: Eventually) -> None:
+    """The restart cost neither the enqueue log's bindings nor what the queue's deletion does to them."""
+    connection = await connect(settings, name="log")
+    publisher = await connection.publisher()
+    job = Outgoing(b"late", names.JOBS_EXCHANGE, "default")
+
+    async def on_record() -> bool:
+        await publisher.publish(job)
+        return any(message.body == job.body for message in await read_all(connection, names.ENQUEUED))
+
+    await eventually(on_record)
+    await connection.delete_queue("queue.default")
+    with pytest.raises(Unroutable):
+        await publisher.publish(job)
+    await connection.close()

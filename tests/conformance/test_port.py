@@ -128,6 +128,30 @@ async def test_declare_bind_passive_delete(connection: Connection) -> None:
     assert await connection.passive("q") is None
 
 
+async def test_an_exchange_goes_with_the_last_queue_that_it_is_bound_to(connection: Connection) -> None:
+    for kind, name in (("direct", "x"), ("fanout", "others")):
+        await connection.declare_exchange(name, kind)
+    for queue in ("q", "rest"):
+        await connection.declare_queue(queue, CLASSIC)
+    await connection.bind("rest", "others", "")
+    for _ in range(2):
+        await connection.declare_exchange("beside", "direct", auto_delete=True, alternate="others")
+    await connection.bind("q", "beside", "one")
+    await connection.bind_exchange("beside", "x", "one")
+    await connection.bind_exchange("beside", "x", "two")
+    publisher = await connection.publisher()
+    for key in ("one", "two", "two"):
+        await publisher.publish(Outgoing(key.encode(), "x", key))
+    assert [await connection.passive(queue) for queue in ("q", "rest")] == [QueueState(1, 0), QueueState(2, 0)]
+    await connection.delete_queue("q")
+    with pytest.raises(Unroutable):
+        await publisher.publish(Outgoing(b"3", "x", "two"))
+    for name in ("x", "never there"):
+        await connection.delete_exchange(name)
+    with pytest.raises(NotFound):
+        await connection.bind("rest", "x", "one")
+
+
 async def test_drift_is_named_and_the_connection_lives_on(connection: Connection) -> None:
     await connection.declare_queue("q", CLASSIC)
     with pytest.raises(PreconditionFailed, match="x-max-priority"):

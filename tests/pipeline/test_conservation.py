@@ -39,7 +39,7 @@ class Story:
         return rows[-1]
 
     def born(self, jid: str | None, at: float = NOON, queue: str = "low") -> None:
-        self.tell("raw_enqueued", jid, at, queue=queue)
+        self.tell("raw_enqueued", jid, at, queue=queue, type="enqueued")
 
     def ran(self, jid: str | None, status: str = "success", at: float = NOON + 60) -> None:
         self.tell("raw_metrics", jid, at, status=status, run_us=1_000_000, wait_us=1_000_000)
@@ -152,6 +152,21 @@ def test_what_cannot_be_joined_is_counted_apart(tmp_path: Path, story: Story) ->
     found = told(tmp_path, story)
     assert found.holds
     assert (found.ended_once, found.without_jid, found.unreadable, found.unlogged) == (1, 2, 1, 1)
+
+
+def test_copies_of_the_same_job_are_one_beginning_and_a_retry_is_none(tmp_path: Path, story: Story) -> None:
+    for at in (NOON, NOON + 30, NOON + 3 * HOUR):
+        story.born("released", at=at)
+    story.ran("released")
+    story.born("retried")
+    story.failed("retried")
+    for jid in ("retried", "from before the log"):
+        story.tell("raw_enqueued", jid, NOON + 90, type="requeued")
+        story.ran(jid, at=NOON + 100)
+    story.tables["raw_metrics"][-1]["wait_us"] = 101_000_000
+    found = told(tmp_path, story)
+    assert found.holds
+    assert (found.enqueued, found.ended_once, found.unlogged, found.log_since) == (2, 2, 1, NOON)
 
 
 def test_without_a_log_nobody_is_an_orphan(tmp_path: Path, story: Story) -> None:

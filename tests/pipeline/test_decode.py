@@ -156,3 +156,30 @@ def test_errors_that_differ_in_figures_only_are_one(one: str, other: str, same: 
 
 def test_the_names_of_streams_are_all_of_ours() -> None:
     assert {raw.stream for raw in RAW} <= {*names.STREAMS, names.ENQUEUED}
+
+
+def routed(body: Any, *, exchange: str = names.JOBS_EXCHANGE, message_id: str | None = None) -> dict[str, Any]:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    found = Incoming(raw, 1, exchange, "low", False, Properties(message_id=message_id), 7)
+    [row] = decode.batch("raw_enqueued", 0, [found]).to_pylist()
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def test_a_job_that_the_broker_put_on_record_is_read_as_its_worker_reads_it() -> None:
+    job = {"class": "A", "jid": "j", "args": [1], "queue": "elsewhere", "enqueued_at": NOON, "type": "any"}
+    row = routed(job)
+    assert (row["type"], row["jid"], row["class"], row["queue"]) == ("enqueued", "j", "A", "low")
+    assert (row["at"].timestamp(), json.loads(row["job"])) == (NOON, job)
+    assert routed(job | {"retry_count": 2})["type"] == "requeued"
+    assert routed({"class": "A"}, message_id="m", exchange=names.LOG_EXCHANGE)["jid"] == "m"
+    untold = routed({"class": "A", "created_at": NOON})
+    assert ("jid" in untold, untold["at"].timestamp()) == (False, NOON)
+    assert "at" in routed({"class": "A"}), "where no time was told it is that of our reading"
+    for bad in (b"\xff", [job], {"jid": "j"}, {"class": "A", "args": 7}):
+        assert routed(bad)["bad"].startswith("Malformed"), "as by a worker, who makes a dead job of it"
+    assert rows("raw_enqueued", {"type": "marker", "nonce": "n"}) == []
+
+
+def test_an_entry_of_a_client_is_one_whatever_its_routing_key() -> None:
+    entry = {"type": "enqueued", "jid": "j", "queue": "q", "at": NOON, "job": {"class": "A"}}
+    assert routed(entry, exchange="")["queue"] == "q"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 
 from amqpjobs.batch import Call
@@ -67,6 +70,34 @@ async def test_waiting_jobs_are_listed_and_stay_where_they_are(
         return bool((await dashboard.figures())["queues"]["mail"]["ready"] == 7)
 
     await eventually(all_there)
+
+
+async def test_jobs_of_any_producer_are_listed_where_the_broker_puts_them_on_record(
+    dashboard: Dashboard, settings: Settings, link: Link, eventually: Eventually
+) -> None:
+    bound = settings.model_copy(update={"enqueue_log": "bound"})
+    connection = await link.connection()
+    if await topology.ensure(connection, bound):
+        pytest.skip("RabbitMQ only")
+    for queue in ("mail", "other"):
+        await topology.ensure_queue(connection, bound, queue)
+    publisher = await connection.publisher()
+    for jid, queue, count in (("first", "mail", 0), ("elsewhere", "other", 0), ("retried", "mail", 3)):
+        job = {"class": "Report", "jid": jid, "args": [count], "retry_count": count, "enqueued_at": time.time()}
+        await publisher.publish(Outgoing(json.dumps(job).encode(), names.JOBS_EXCHANGE, queue))
+    for body in (b"{", b'{"class": "WithoutJid", "enqueued_at": 1767268800}'):
+        await publisher.publish(Outgoing(body, names.JOBS_EXCHANGE, "mail"))
+    await publisher.close()
+
+    async def listed() -> bool:
+        if "mail" not in (await dashboard.figures())["queues"]:
+            return False
+        told = await waiting(dashboard, "mail")
+        found = [(each["jid"], each["class"], each["args"]) for each in told["jobs"]]
+        return found == [("first", "Report", "[0]"), ("retried", "Report", "[3]")]
+
+    await eventually(listed)
+    assert "2 of the 4 jobs that wait are listed" in (await waiting(dashboard, "mail"))["why"]
 
 
 async def test_the_newest_messages_come_in_pieces_backwards(link: Link, settings: Settings) -> None:

@@ -161,16 +161,25 @@ class LeanConnection(Subscribing):
             exists = True  # RabbitMQ 4.3 does not tell somebody who has no right to it at all
         await self._declare(exists, _queue(name, arguments), commands.Queue.DeclareOk)
 
-    async def declare_exchange(self, name: str, kind: str) -> None:
+    async def declare_exchange(
+        self, name: str, kind: str, *, auto_delete: bool = False, alternate: str | None = None
+    ) -> None:
         """Declare a durable exchange unless it exists; then compare its kind, if we have the right to."""
         try:
-            await self._call(_exchange(name, kind, passive=True), commands.Exchange.DeclareOk)
+            passive = commands.Exchange.Declare(0, name, kind, True, True, False, False, False, {})
+            await self._call(passive, commands.Exchange.DeclareOk)
             exists = True
         except NotFound:
             exists = False
         except AccessRefused:
             exists = True
-        await self._declare(exists, _exchange(name, kind), commands.Exchange.DeclareOk)
+        arguments: Any = {"alternate-exchange": alternate} if alternate is not None else {}
+        wanted = commands.Exchange.Declare(0, name, kind, False, True, auto_delete, False, False, arguments)
+        await self._declare(exists, wanted, commands.Exchange.DeclareOk)
+
+    async def delete_exchange(self, name: str) -> None:
+        """Delete an exchange; nothing happens when there is none."""
+        await self._call(commands.Exchange.Delete(0, name, False, False), commands.Exchange.DeleteOk)
 
     async def _declare(self, exists: bool, method: Frame, answer: type[Frame]) -> None:
         try:
@@ -182,6 +191,11 @@ class LeanConnection(Subscribing):
     async def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         """Bind a queue to an exchange."""
         await self._call(commands.Queue.Bind(0, queue, exchange, routing_key, False, {}), commands.Queue.BindOk)
+
+    async def bind_exchange(self, destination: str, source: str, routing_key: str) -> None:
+        """Let an exchange get what `source` gets with this key."""
+        method = commands.Exchange.Bind(0, destination, source, routing_key, False, {})
+        await self._call(method, commands.Exchange.BindOk)
 
     async def delete_queue(self, name: str) -> None:
         """Delete a queue or stream and all that is in it."""
@@ -241,7 +255,3 @@ async def _opened(channel: BaseChannel) -> None:
 def _queue(name: str, arguments: Mapping[str, Scalar], *, passive: bool = False) -> Frame:
     given: Any = dict(arguments)
     return commands.Queue.Declare(0, name, passive, True, False, False, False, given)
-
-
-def _exchange(name: str, kind: str, *, passive: bool = False) -> Frame:
-    return commands.Exchange.Declare(0, name, kind, passive, True, False, False, False, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -26,12 +27,14 @@ from amqpjobs.scheduler import log_bindings
 from amqpjobs.scheduler.app import Scheduler
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
-from amqpjobs.streams.errors import Unroutable
+from amqpjobs.streams.aio import connect
+from amqpjobs.streams.errors import ConnectionLost, Unroutable
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, Incoming, Outgoing
 from amqpjobs.worker.context import current
 from tests.broker.bench import running
 from tests.broker.conftest import Workers
+from tests.broker.programs import Programs, environment
 from tests.broker.reading import read_all, take_all
 from tests.broker.test_unrouted import in_force
 from tests.conftest import Broker, Eventually
@@ -121,14 +124,23 @@ async def test_what_is_published_once_a_queue_is_deleted_is_delivered(
     connection = await link.connection()
     await topology.ensure_queue(connection, bound, "a")
     deleted, sent, before = asyncio.Event(), 0, 0
-    publisher = await connection.publisher()
 
     async def produce() -> None:
         nonlocal sent, before
+        producer = await connect(bound, name="producer")
+        publisher = await producer.publisher()
         while not deleted.is_set() or sent < before + 200:
-            await publisher.publish(Outgoing(b"%d" % sent, names.JOBS_EXCHANGE, "a"), mandatory=False)
+            try:
+                await publisher.publish(Outgoing(b"%d" % sent, names.JOBS_EXCHANGE, "a"), mandatory=False)
+            except (
+                ConnectionLost
+            ):  # so ends a publish to a quorum queue that is being deleted, with and without the log
+                producer = await connect(bound, name="producer")
+                publisher = await producer.publisher()
+                continue
             sent += 1
             before = before if deleted.is_set() else sent
+        await producer.close()
 
     producing = asyncio.create_task(produce())
     await eventually(lambda: sent >= 50)
@@ -141,6 +153,30 @@ async def test_what_is_published_once_a_queue_is_deleted_is_delivered(
     # The one that was under way may have gone with the queue.
     await eventually(lambda: set(range(before + 1, sent)) <= found)
     await consumer.close()
+
+
+async def test_what_came_while_nobody_led_is_delivered_and_on_record(
+    bound: Settings, link: Link, programs: Programs, broker: Broker, vhost: str, eventually: Eventually
+) -> None:
+    """The leader is killed, then the queue is deleted: what is published to it waits for the next leader."""
+    program = programs.start("-m", "amqpjobs.scheduler", env=environment(bound) | {"AMQPJOBS_ENQUEUE_LOG": "bound"})
+    await in_force(broker, vhost, eventually)
+    connection = await link.connection()
+    await topology.ensure_queue(connection, bound, "a")
+    program.send(signal.SIGKILL)
+    await asyncio.to_thread(program.wait)
+    await connection.delete_queue("queue.a")
+    bodies = [b"%d" % n for n in range(50)]
+    for body in bodies:
+        await publish(connection, "a", body, mandatory=False)
+    async with running(bound):
+        await eventually(lambda: connection.passive("queue.a"))
+        assert sorted(each.body for each in await take_all(connection, "queue.a", 50)) == sorted(bodies)
+
+        async def on_record() -> bool:
+            return sorted(await logged(connection)) == sorted(bodies)
+
+        await eventually(on_record)
 
 
 async def test_a_job_for_a_queue_that_never_was_is_delivered_and_on_record(
@@ -157,7 +193,7 @@ async def test_a_queue_that_a_worker_of_another_make_declares_is_bound_and_unbou
     link: Link, scheduler: Scheduler, stranger: BlockingChannel, broker: Broker, vhost: str, eventually: Eventually
 ) -> None:
     await in_force(broker, vhost, eventually)
-    stranger.queue_declare("queue.theirs", durable=True, arguments={"x-max-priority": 10, "x-queue-type": "classic"})
+    stranger.queue_declare("queue.theirs", durable=True, arguments={"x-queue-type": "classic"})
     stranger.queue_bind("queue.theirs", names.JOBS_EXCHANGE, "theirs")
     await eventually(lambda: names.log_exchange("theirs") in exchanges(broker, vhost))
     connection = await link.connection()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Outgoing
 from amqpjobs.web.app import create_app
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -34,6 +35,14 @@ FLAGS = [
     "--disable-sync",
 ]
 expect.set_options(timeout=1000 * PATIENCE)
+DAY = 86_400
+
+
+@pytest.fixture(autouse=True)
+async def one_day() -> None:
+    """Begins no test in the last minute of a day: the pages tell of today, in UTC, and what a test published before
+    midnight would be yesterday's when it looks."""
+    await until(lambda: DAY - time.time() % DAY > 60)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from amqpjobs.history import queries
-from amqpjobs.history.store import Store, span
+from amqpjobs.history.store import Span, Store, span
 
 Unit = Literal["minute", "hour", "day", "month"]
 Kind = Literal["metrics", "totals", "errors"]
@@ -91,11 +91,16 @@ def _ceiling(unit: Unit, at: float) -> float:
     return begun if begun == at else _floor(unit, begun + (32 * DAY if unit == "month" else DAY))
 
 
+def dates(piece: Piece) -> Span:
+    """Of which dates files may hold something of a piece."""
+    return span(piece.since, piece.until, _SPANNED[piece.table])
+
+
 def source(store: Store, pieces: Sequence[Piece]) -> str | None:
     """The pieces as one table for SQL, whose `begins` is the beginning of the unit; None where no file has any."""
     found = []
-    for table, unit, since, until in pieces:
-        scan = store.scan(table, span(since, until, _SPANNED[table]))
+    for piece in pieces:
+        scan = store.scan(piece.table, dates(piece))
         if scan is not None:
-            found.append(queries.piece(scan, unit, since, until, _MORE.get(table, "")))
+            found.append(queries.piece(scan, piece.unit, piece.since, piece.until, _MORE.get(piece.table, "")))
     return f"({' UNION ALL BY NAME '.join(found)})" if found else None

@@ -43,6 +43,15 @@ def _placed(of: Any, bucket: Any, n: Any, us: Any, shares: Sequence[float]) -> I
     keys, width = int(of.max()) + 1, int(bucket.max()) - NONE + 1
     cell = of * width + (bucket - NONE)
     counts, sums = (np.bincount(cell, weights, keys * width).reshape(keys, width) for weights in (n, us))
+    yield from placed(counts, sums, shares)
+
+
+def placed(counts: Any, sums: Any, shares: Sequence[float]) -> Iterator[tuple[Any, ...]]:
+    """As `_placed`, of arrays with a row a key and a column a bucket, from NONE on; there may be none."""
+    import numpy as np  # noqa: PLC0415 - an extra
+
+    if not counts.size:
+        return
     upto = counts.cumsum(axis=1)
     some = np.flatnonzero(upto[:, -1])
     for share in shares:

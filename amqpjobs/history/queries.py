@@ -15,7 +15,7 @@ _SUMS = " " + ", ".join(f"{how}({name})" for name, how in FIGURES.items())
 
 ROWS = "SELECT count(*) FROM {t}"
 SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 ORDER BY 1"
-HOURS = "SELECT epoch(begins) AS at, " + ", ".join(FIGURES) + "{more} FROM {t}" + _MINE
+HOURS = "SELECT hour, " + ", ".join(FIGURES) + " FROM {t}"
 CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
 EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
 CLASS_AND_QUEUE = "coalesce(class, '') || chr(10) || coalesce(queue, '')"

@@ -64,23 +64,17 @@ class History:
         Days and months are those of `zone`, cut at the full hours of UTC.
         """
         local = zone.key != "UTC" and unit in ("day", "month")
-        table = source(self.store, [_piece("hour" if local else unit, since, until, one=cls is not None)])
-        if table is None:
-            return []
+        piece = _piece("hour" if local else unit, since, until, one=cls is not None)
         if local:
-            return self._local(table, edges(since, until, unit, zone), [cls, queue], quantiles)
-        rows = self.store.rows(queries.SERIES.format(t=table), [cls, queue])
-        places = self._places(table, "epoch(begins)", "run", [cls, queue], quantiles)
+            where = {name: value for name, value in (("class", cls), ("queue", queue)) if value is not None}
+            rows, places = added(self.store, piece, where, edges(since, until, unit, zone), quantiles)
+        else:
+            table = source(self.store, [piece])
+            if table is None:
+                return []
+            rows = self.store.rows(queries.SERIES.format(t=table), [cls, queue])
+            places = self._places(table, "epoch(begins)", "run", [cls, queue], quantiles)
         return [_point(row, places.get(row[0], {}), quantiles) for row in rows]
-
-    def _local(
-        self, table: str, begins: Sequence[float], mine: Sequence[str | None], shares: Sequence[float]
-    ) -> list[Point]:
-        """Points of days (or months) that begin then, of a table of hours."""
-        more = ", run_histogram AS histogram" if shares else ""
-        rows, keyed = added(self.store.arrow(queries.HOURS.format(t=table, more=more), mine), begins)
-        found = places(keyed, shares) if shares else {}
-        return [_point(row, found.get(row[0], {}), shares) for row in rows]
 
     def percentiles(
         self,

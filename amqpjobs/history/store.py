@@ -110,9 +110,13 @@ class Store:
         self._tables: dict[str, _Table] = {}
         self._lock = threading.Lock()
 
+    def files(self, name: str, span: Span) -> list[str]:
+        """The table's files that may hold something of `span`."""
+        return [file.path for file in self._files(name) if span.low <= file.date <= span.high]
+
     def scan(self, name: str, span: Span) -> str | None:
-        """The table for SQL: of its files, those that may hold something of `span`; None where there is none."""
-        return self._scan([file.path for file in self._files(name) if span.low <= file.date <= span.high])
+        """The table for SQL: its `files`; None where there is none."""
+        return self._scan(self.files(name, span))
 
     def scan_days(self, name: str, days: Container[datetime.date], span: Span, beyond: Place | None) -> str | None:
         """As `scan`, of a raw table: files of these days only, and those that may hold rows at or beyond a place."""

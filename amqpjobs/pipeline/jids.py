@@ -12,7 +12,8 @@ import shutil
 import duckdb
 
 from amqpjobs.history.queries import JID_HASH
-from amqpjobs.pipeline.lake import INDEX_GROUP, Lake, Mark
+from amqpjobs.pipeline.lake import Lake, Mark
+from amqpjobs.pipeline.layout import INDEX_GROUP
 from amqpjobs.pipeline.tables import RAW, Raw
 
 FEW = 10

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import (
     ColumnProperties,
@@ -29,10 +28,10 @@ from deltalake import (
     PostCommitHookProperties,
     Transaction,
     WriterProperties,
-    write_deltalake,
 )
 from deltalake.transaction import AddAction
 
+from amqpjobs.pipeline import layout
 from amqpjobs.pipeline.files import ENCODINGS
 from amqpjobs.pipeline.tables import SCHEMAS, SUMS
 
@@ -44,10 +43,6 @@ CONFIGURATION = {
 _TOLD_OF_RAW = ("epoch", "offset")
 _TOLD = {**{name: (each.unit,) for name, each in SUMS.items()}, "jids": ("hash",)}
 """The columns whose extremes each file tells: of sums, the time."""
-_PACKED = {
-    "hash": ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED", statistics_enabled="CHUNK")
-}
-"""Sorted hashes lie close together."""
 COMPACT = WriterProperties(
     compression="ZSTD",
     column_properties={
@@ -55,8 +50,6 @@ COMPACT = WriterProperties(
     },
 )
 """How raw rows are written again: with `files.write`'s encodings, without which they take a sixth more."""
-INDEX_GROUP = 32_768
-"""Rows of a row group of the index of jids: who looks for one reads one group of each month."""
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
@@ -142,18 +135,23 @@ class Lake:
         return rows
 
     def replace(self, name: str, date: datetime.date, rows: pa.Table) -> None:
-        """Make these rows, which have no `date`, all that a table has of one; its marks stay as they are.
-
-        They are sorted: sums by key and time, the index of jids by hash.
-        """
-        dated = rows.append_column("date", pa.array([date] * rows.num_rows, pa.date32()))
-        write_deltalake(
-            self.table(name),
-            _sorted(name, dated).cast(SCHEMAS[name]),
-            mode="overwrite",
-            predicate=f"date = '{date.isoformat()}'",
+        """Make these rows, which have no `date`, all that a table has of one; its marks stay as they are."""
+        part = self.new_part(name)
+        file = part / f"date={date.isoformat()}" / f"{uuid.uuid4().hex}.parquet"
+        try:
+            layout.write(name, rows, file)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        # What fails from here on may have failed after the commit: the file must stay.
+        self.table(name).create_write_transaction(
+            [self._action(name, file)[0]],
+            "overwrite",
+            SCHEMAS[name],
+            partition_by=["date"],
+            partition_filters=[("date", "=", date.isoformat())],
             commit_properties=CommitProperties(custom_metadata={"upkeep": "added up"}),
-            writer_properties=_properties(name),
+            post_commithook_properties=_HOOKS,
         )
 
     def files(self, name: str, after: Mark | None) -> list[str]:
@@ -182,29 +180,6 @@ class Lake:
         """Spark's half-written files are in no commit, and Delta's own vacuum does not see them."""
         for unfinished in self.folder.glob("*/part-*/_temporary"):
             shutil.rmtree(unfinished.parent, ignore_errors=True)
-
-
-def _sorted(name: str, rows: pa.Table) -> pa.Table:
-    """By key, then time; a file of days by quarter first, so that some days of all keys are in a part of it."""
-    each = SUMS.get(name)
-    order = ["hash"] if each is None else [*each.key, each.unit]
-    if each is not None and each.unit == "day":
-        rows, order = rows.append_column("quarter", pc.quarter(rows[each.unit])), ["quarter", *order]
-    return rows.sort_by([(column, "ascending") for column in order]).select(SCHEMAS[name].names)
-
-
-def _properties(name: str) -> WriterProperties:
-    """Statistics are kept of what is asked for only: who reads years reads the footers of all their files first."""
-    each = SUMS.get(name)
-    told = ("hash",) if each is None else (*each.key, each.unit)
-    return WriterProperties(
-        max_row_group_size=INDEX_GROUP if each is None else each.rows,
-        compression="ZSTD",
-        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-        column_properties={
-            column: _PACKED.get(column, ColumnProperties(statistics_enabled="CHUNK")) for column in told
-        },
-    )
 
 
 def _transactions(source: str, mark: Mark) -> list[Transaction]:

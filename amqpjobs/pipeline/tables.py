@@ -89,7 +89,7 @@ BEATS = pa.schema(
     ]
 )
 
-_HISTOGRAM = pa.list_(pa.struct([("bucket", pa.int32()), ("n", pa.int64()), ("us", pa.int64())]))
+HISTOGRAM = pa.list_(pa.struct([("bucket", pa.int32()), ("n", pa.int64()), ("us", pa.int64())]))
 
 
 def _sums(time: str, key: Sequence[str]) -> pa.Schema:
@@ -100,8 +100,8 @@ def _sums(time: str, key: Sequence[str]) -> pa.Schema:
             *[pa.field(name, pa.int64()) for name in ("count", "failed", "retried")],
             *[pa.field(f"run_{name}", pa.int64()) for name in ("n", "us", "min_us", "max_us")],
             *[pa.field(f"wait_{name}", pa.int64()) for name in ("n", "us", "min_us", "max_us")],
-            pa.field("run_histogram", _HISTOGRAM),
-            pa.field("wait_histogram", _HISTOGRAM),
+            pa.field("run_histogram", HISTOGRAM),
+            pa.field("wait_histogram", HISTOGRAM),
             pa.field("date", pa.date32(), nullable=False),
         ]
     )
@@ -168,7 +168,7 @@ class Sums:
     """A table of sums: by `unit` of time and `key`. A file of it spans a `span` at most; `date` is its first day.
 
     Upkeep writes it in groups of so many `rows`: about what one key has in a file, as who asks for one key reads whole
-    groups."""
+    groups (`layout.groups`)."""
 
     unit: str
     key: tuple[str, ...]

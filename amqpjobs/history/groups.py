@@ -38,18 +38,21 @@ def _rows(file: str, where: Mapping[str, str], columns: Sequence[str]) -> pa.Tab
         for number, told in enumerate(extremes)
         if all(name not in told or told[name][0] <= value <= told[name][1] for name, value in where.items())
     ]
+    mixed = {
+        name: value
+        for name, value in where.items()
+        if any(extremes[number].get(name) != (value, value, 0) for number in wanted)
+    }
     with pq.ParquetFile(file, metadata=metadata) as opened:
-        table = opened.read_row_groups(wanted, [*where, *columns], use_threads=False)
-    for name, value in where.items():
-        mine = pc.equal(table.column(name), value)
-        if not pc.all(mine, skip_nulls=False, min_count=0).as_py():
-            table = table.filter(mine)
+        table = opened.read_row_groups(wanted, [*mixed, *columns], use_threads=False)
+    for name, value in mixed.items():
+        table = table.filter(pc.equal(table.column(name), value))
     return table
 
 
 @lru_cache(maxsize=_FOOTERS)
-def _footer(file: str, names: tuple[str, ...]) -> tuple[Any, list[dict[str, tuple[str, str]]]]:
-    """A file's metadata, and of each row group the least and the greatest of these columns, where it tells.
+def _footer(file: str, names: tuple[str, ...]) -> tuple[Any, list[dict[str, tuple[str, str, int | None]]]]:
+    """A file's metadata, and of each row group the least and the greatest of these columns, where it tells; its nulls.
 
     A file never changes under its name.
     """
@@ -60,5 +63,11 @@ def _footer(file: str, names: tuple[str, ...]) -> tuple[Any, list[dict[str, tupl
     extremes = []
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         told = [(name, group.column(at).statistics) for name, at in zip(names, places, strict=True)]
-        extremes.append({name: (each.min, each.max) for name, each in told if each is not None and each.has_min_max})
+        extremes.append(
+            {
+                name: (each.min, each.max, each.null_count)
+                for name, each in told
+                if each is not None and each.has_min_max
+            }
+        )
     return metadata, extremes

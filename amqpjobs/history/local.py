@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from amqpjobs.history import groups
-from amqpjobs.history.buckets import NONE, Bucket
+from amqpjobs.history.buckets import Bucket
 from amqpjobs.history.pieces import Piece, dates
 from amqpjobs.history.quantiles import Places, placed
 from amqpjobs.history.queries import FIGURES, HOURS
@@ -36,15 +36,21 @@ def edges(since: float, until: float, unit: str, zone: ZoneInfo) -> list[float]:
     return found
 
 
-class _Hours(NamedTuple):
-    """Hours of a file: the number of each one's day, FIGURES; and of each day a row of buckets, counts and sums."""
+class _Buckets(NamedTuple):
+    """What is in the buckets of days: a row a day, the first numbered `first`; a column a bucket, the first `low`."""
 
-    day: Any
-    figures: dict[str, Any]
     first: int
-    """The number of the first day that has such a row."""
+    low: int
     counts: Any
     sums: Any
+
+
+class _Hours(NamedTuple):
+    """Hours of a file: the number of each one's day, and FIGURES. `buckets`: where they were asked for, and are any."""
+
+    day: Any
+    figures: pa.Table
+    buckets: _Buckets | None
 
 
 def added(
@@ -55,9 +61,10 @@ def added(
     `begins`: when the days begin, in the order of time; the piece begins in the first of them.
     """
     import numpy as np  # noqa: PLC0415 - an extra
+    import pyarrow as pa  # noqa: PLC0415 - an extra
 
     columns = ["hour", *FIGURES, *(["run_histogram"] if shares else [])]
-    taken = partial(_hours, piece=piece, begins=begins)
+    taken = partial(_hours, piece=piece, begins=np.asarray(begins))
     if where or shares:
         parts = groups.each(store.files(piece.table, dates(piece)), where, columns, taken)
     else:  # a few numbers of every row: DuckDB's part
@@ -67,11 +74,14 @@ def added(
         return [], {}
     days, of = np.unique(np.concatenate([part.day for part in parts]), return_inverse=True)
     at = np.asarray(begins)[days].tolist()
-    figures = [_total(np.concatenate([part.figures[name] for part in parts]), of, how) for name, how in FIGURES.items()]
-    return list(zip(at, *figures, strict=True)), _places(parts, begins, shares)
+    figures = pa.concat_tables([part.figures for part in parts])
+    totals = [_total(figures[name], of, how) for name, how in FIGURES.items()]
+    return list(zip(at, *totals, strict=True)), _places(
+        [part.buckets for part in parts if part.buckets], begins, shares
+    )
 
 
-def _hours(hours: pa.Table, piece: Piece, begins: Sequence[float]) -> _Hours:
+def _hours(hours: pa.Table, piece: Piece, begins: Any) -> _Hours:
     import numpy as np  # noqa: PLC0415 - an extra
 
     at = hours.column("hour").to_numpy().astype("datetime64[s]").astype("int64")
@@ -79,44 +89,48 @@ def _hours(hours: pa.Table, piece: Piece, begins: Sequence[float]) -> _Hours:
     if not inside.all():
         hours, at = hours.filter(inside), at[inside]
     day = np.searchsorted(begins, at, side="right") - 1
-    first = int(day.min(initial=len(begins)))
-    figures = {name: hours.column(name).fill_null(_NOTHING[how]).to_numpy() for name, how in FIGURES.items()}
-    return _Hours(day, figures, first, *_buckets(hours, day - first))
+    return _Hours(day, hours.select(list(FIGURES)), _buckets(hours, day))
 
 
-def _buckets(hours: pa.Table, day: Any) -> tuple[Any, Any]:
-    """Of each day a row of what is in its buckets, from NONE on: counts, and sums."""
+def _buckets(hours: pa.Table, day: Any) -> _Buckets | None:
     import numpy as np  # noqa: PLC0415 - an extra
 
-    days = int(day.max(initial=-1)) + 1
-    if "run_histogram" not in hours.column_names:
-        return np.zeros((days, 0)), np.zeros((days, 0))
-    lists = hours.column("run_histogram").combine_chunks()
-    bucket, n, us = (lists.flatten().field(name).to_numpy() for name in ("bucket", "n", "us"))
-    width = int(bucket.max(initial=NONE)) - NONE + 1
-    cell = np.repeat((day * width - NONE).astype("int32"), np.diff(lists.offsets.to_numpy())) + bucket
+    if "run_histogram" not in hours.column_names or not len(hours):
+        return None
+    column = hours.column("run_histogram")
+    lists = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # a copy, which of one is in vain
+    entries = lists.flatten()
+    if not len(entries):
+        return None
+    bucket, n, us = (entries.field(name).to_numpy() for name in ("bucket", "n", "us"))
+    first, low = int(day.min()), int(bucket.min())
+    days, width = int(day.max()) - first + 1, int(bucket.max()) - low + 1
+    cell = np.repeat((day - first) * width - low, np.diff(lists.offsets.to_numpy())) + bucket
     counts, sums = (np.bincount(cell, weights, days * width).reshape(days, width) for weights in (n, us))
-    return counts, sums
+    return _Buckets(first, low, counts, sums)
 
 
-def _total(figures: Any, of: Any, how: str) -> list[int | None]:
+def _total(figures: pa.ChunkedArray, of: Any, how: str) -> list[int | None]:
     import numpy as np  # noqa: PLC0415 - an extra
 
     nothing = _NOTHING[how]
     total = np.full(int(of.max(initial=-1)) + 1, nothing)
-    {"sum": np.add, "max": np.maximum, "min": np.minimum}[how].at(total, of, figures)
+    {"sum": np.add, "max": np.maximum, "min": np.minimum}[how].at(total, of, figures.fill_null(nothing).to_numpy())
     return [None if how != "sum" and each == nothing else each for each in total.tolist()]
 
 
-def _places(parts: Sequence[_Hours], begins: Sequence[float], shares: Sequence[float]) -> Places:
+def _places(parts: Sequence[_Buckets], begins: Sequence[float], shares: Sequence[float]) -> Places:
     import numpy as np  # noqa: PLC0415 - an extra
 
-    counts, sums = np.zeros((2, len(begins), max(part.counts.shape[1] for part in parts)))
+    low = min((part.low for part in parts), default=0)
+    width = max((part.low - low + part.counts.shape[1] for part in parts), default=0)
+    counts, sums = np.zeros((2, len(begins), width))
     for part in parts:
         days, width = part.counts.shape
-        counts[part.first : part.first + days, :width] += part.counts
-        sums[part.first : part.first + days, :width] += part.sums
+        place = slice(part.first, part.first + days), slice(part.low - low, part.low - low + width)
+        counts[place] += part.counts
+        sums[place] += part.sums
     found = Places()
-    for index, share, *place in placed(counts, sums, shares):
-        found.setdefault(begins[index], {})[share] = (Bucket(*place[:3]), place[3])
+    for index, share, *rest in placed(counts, sums, low, shares):
+        found.setdefault(begins[index], {})[share] = (Bucket(*rest[:3]), rest[3])
     return found

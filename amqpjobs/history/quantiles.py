@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amqpjobs.history.buckets import NONE, Bucket
+from amqpjobs.history.buckets import Bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,14 +40,15 @@ def _placed(of: Any, bucket: Any, n: Any, us: Any, shares: Sequence[float]) -> I
 
     if not len(of):
         return
-    keys, width = int(of.max()) + 1, int(bucket.max()) - NONE + 1
-    cell = of * width + (bucket - NONE)
+    low = int(bucket.min())
+    keys, width = int(of.max()) + 1, int(bucket.max()) - low + 1
+    cell = of * width + (bucket - low)
     counts, sums = (np.bincount(cell, weights, keys * width).reshape(keys, width) for weights in (n, us))
-    yield from placed(counts, sums, shares)
+    yield from placed(counts, sums, low, shares)
 
 
-def placed(counts: Any, sums: Any, shares: Sequence[float]) -> Iterator[tuple[Any, ...]]:
-    """As `_placed`, of arrays with a row a key and a column a bucket, from NONE on; there may be none."""
+def placed(counts: Any, sums: Any, low: int, shares: Sequence[float]) -> Iterator[tuple[Any, ...]]:
+    """As `_placed`, of arrays with a row a key and a column a bucket, from `low` on; there may be none."""
     import numpy as np  # noqa: PLC0415 - an extra
 
     if not counts.size:
@@ -59,6 +60,6 @@ def placed(counts: Any, sums: Any, shares: Sequence[float]) -> Iterator[tuple[An
         at = (upto[some] <= rank[:, None]).sum(axis=1)
         inside, total = counts[some, at], sums[some, at]
         within = (rank - (upto[some, at] - inside) + 0.5) / inside
-        columns = (some, at + NONE, inside.astype(int), total.astype(int), within)
+        columns = (some, at + low, inside.astype(int), total.astype(int), within)
         for index, *place in zip(*(column.tolist() for column in columns), strict=True):
             yield index, share, *place

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 _MINE = " WHERE ($1::VARCHAR IS NULL OR class = $1) AND ($2::VARCHAR IS NULL OR queue = $2)"
 FIGURES = {
-    **dict.fromkeys(("count", "failed", "retried", "run_n", "run_us"), "sum"),
-    "run_max_us": "max",
-    **dict.fromkeys(("wait_n", "wait_us"), "sum"),
-    "wait_max_us": "max",
+    **dict.fromkeys(("count", "failed", "retried", "run_us", "wait_us"), "sum"),
+    **dict.fromkeys(("run_max_us", "wait_max_us"), "max"),
     "run_min_us": "min",
 }
-"""Columns of tables of sums, and how they add up."""
+"""Columns of tables of sums that a point is made of, and how they add up."""
 _SUMS = " " + ", ".join(f"{how}({name})" for name, how in FIGURES.items())
 
 ROWS = "SELECT count(*) FROM {t}"
 SERIES = "SELECT epoch(begins)," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1 ORDER BY 1"
 HOURS = "SELECT hour, " + ", ".join(FIGURES) + " FROM {t}"
-CLASSES = "SELECT class, queue," + _SUMS + " FROM {t}" + _MINE + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
+CLASSES = (
+    "SELECT class, queue,"
+    + _SUMS
+    + ", sum(run_n), sum(wait_n) FROM {t}"
+    + _MINE
+    + " GROUP BY 1, 2 ORDER BY sum(run_us) DESC, 1, 2"
+)
 EXTREMES = "SELECT min({kind}_min_us), max({kind}_max_us) FROM {t}" + _MINE
 CLASS_AND_QUEUE = "coalesce(class, '') || chr(10) || coalesce(queue, '')"
 HISTOGRAMS = "SELECT {key} AS key, {kind}_histogram AS histogram FROM {t}" + _MINE

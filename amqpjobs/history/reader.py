@@ -166,14 +166,14 @@ def _piece(unit: Unit, since: float, until: float, *, one: bool) -> Piece:
 
 
 def _point(row: Row, places: dict[float, tuple[Bucket, float]], quantiles: Sequence[float]) -> Point:
-    at, runs, failed, retried, _, run, run_most, _, wait, wait_most, run_least = row
+    at, runs, failed, retried, run, wait, run_most, wait_most, run_least = row
     shares = tuple(_quantile_ms(places, q, run_least, run_most) for q in quantiles)
     run_ms, wait_ms = int(run or 0) / 1000, int(wait or 0) / 1000
     return Point(at, int(runs), int(failed), int(retried), run_ms, _ms(run_most), wait_ms, _ms(wait_most), shares)
 
 
 def _class_sums(row: Row, places: dict[float, tuple[Bucket, float]]) -> ClassSums:
-    cls, queue, runs, failed, _, run_n, run_us, run_max, wait_n, wait_us, _, run_min = row
+    cls, queue, runs, failed, _, run_us, wait_us, run_max, _, run_min, run_n, wait_n = row
     p50, p95 = (_quantile_ms(places, q, run_min, run_max) for q in (0.5, 0.95))
     run, wait = (float(us) / float(n) / 1000 if n else None for n, us in ((run_n, run_us), (wait_n, wait_us)))
     return ClassSums(cls, queue, int(runs), int(failed), run, wait, p50, p95, _ms(run_max))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from amqpjobs.history import groups
 from amqpjobs.history.reader import History
 from amqpjobs.pipeline import adding, layout
 from amqpjobs.pipeline.lake import Lake, Mark
@@ -116,6 +117,14 @@ def test_one_class_is_read_and_no_other(lake: Lake) -> None:
     assert history.series(*SPAN, "day", cls="B", zone=ZONE, quantiles=SHARES) == whole
     with pytest.raises(OSError, match=r"."):
         history.series(*SPAN, "day", cls="A", zone=ZONE, quantiles=SHARES)
+
+
+def test_rows_without_a_class_are_nobodys(tmp_path: Path) -> None:
+    """A group's least and greatest class say nothing of them."""
+    rows = pa.table({"class": ["B", "B", None], "n": [1, 2, 3]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    found = groups.each([str(tmp_path / "rows.parquet")], {"class": "B"}, ["n"], lambda table: table["n"].to_pylist())
+    assert found == [[1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -85,6 +86,20 @@ def test_a_class_of_many_rows_has_row_groups_to_itself(lake: Lake) -> None:
     assert [(each.min, each.max) for each in told] == [("A", "A"), ("B", "B"), ("C", "E")]
     assert footer.num_rows == len(MANY) * HOURS + len(LITTLE) * 100
     assert lake.mark("metrics_hour", "raw_metrics") == Mark(0, FEW + 1)
+
+
+def test_other_months_stay(lake: Lake) -> None:
+    february = [(JANUARY + (31 + day) * 86_400, "A", "low", 7, False) for day in range(3)]
+    for run in february:
+        sums.write(lake.folder, "metrics_hour", sums.rows([run], "metrics_hour"))
+    tidied_months = {"date=2026-01-01": 1, "date=2026-02-01": 3}  # few files are let be
+    with lake.writing():
+        Upkeep(lake, Settings()).run()
+    assert Counter(Path(uri).parent.name for uri in lake.table("metrics_hour").file_uris()) == tidied_months
+    [day] = History(lake.folder).series(
+        JANUARY + 31 * 86_400, JANUARY + 32 * 86_400, "day", cls="A", zone=ZoneInfo("GMT")
+    )
+    assert day.runs == 1
 
 
 def test_what_is_never_null_is_not_read_as_if_it_were(lake: Lake) -> None:

@@ -3,7 +3,8 @@
 In a virtual host that is its own to fill: COUNT (100,000) dead jobs and one with arguments of 10 MB and a backtrace of
 5 MB; the server's time for the first page, the last, a search by jid, and its memory. Then 5,000 metrics a second for
 SECONDS (20) while ten pages watch: its CPU, and its event loop's worst stall, by the clock, without what its thread
-waited for a processor, and in processor time of one callback (benchmarks/stalls.py).
+waited for a processor, and in processor time of one callback (benchmarks/stalls.py). Then the same, while somebody asks
+again and again for the page of a queue whose waiting jobs lie behind 20,000 messages of the enqueue log.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ import httpx
 import psutil
 
 from amqpjobs.clock import SystemClock
+from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
-from amqpjobs.streams.port import Outgoing, Publisher
+from amqpjobs.streams.port import Connection, Outgoing, Publisher
+from amqpjobs.web.enqueued import FRESH, MOST_READ
 
 RATE, BATCH, WATCHERS, ASKED = 5000, 50, 10, 15
 BIG = "big-one"
@@ -187,19 +190,58 @@ async def under_load(dashboard: Watched, publisher: Publisher, seconds: float) -
     print(f"  most processor time in one of its callbacks: {found['cpu']} ms ({found['by']})")
 
 
+async def fill_log(connection: Connection, settings: Settings, publisher: Publisher) -> None:
+    """Jobs that wait in the queue `far`, and then so many of other queues that a look at it reads all that it may."""
+    await topology.ensure_queue(connection, settings, "far")
+
+    def entry(jid: str, queue: str) -> dict[str, Any]:
+        job = {"jid": jid, "class": "Far", "queue": queue, "args": [1, "ada@example.com"]}
+        return {"type": "enqueued", "jid": jid, "queue": queue, "at": time.time(), "job": job}
+
+    for number in range(100):
+        job = entry(f"far{number}", "far")
+        await publisher.publish(Outgoing(json.dumps(job["job"]).encode(), "jobs.direct", "far"))
+        await publish(publisher, names.ENQUEUED, job)
+    for start in range(0, MOST_READ, 500):
+        await asyncio.gather(*(publish(publisher, names.ENQUEUED, entry(f"o{start + n}", "other")) for n in range(500)))
+
+
+async def looking(client: httpx.AsyncClient, times: list[float]) -> None:
+    """Ask for the page of `far` again and again, each time once what was seen before is out of date."""
+    while True:
+        start = time.perf_counter()
+        (await client.get("/job-queues/far")).raise_for_status()
+        times.append(1000 * (time.perf_counter() - start))
+        await asyncio.sleep(FRESH)
+
+
+async def looks(dashboard: Watched, publisher: Publisher, seconds: float) -> None:
+    times: list[float] = []
+    asking = asyncio.create_task(looking(dashboard.client, times))
+    await under_load(dashboard, publisher, seconds)
+    if asking.done():
+        asking.result()
+    asking.cancel()
+    await asyncio.wait([asking])
+    told = f"median {median(times):.0f} ms, most {max(times):.0f} ms"
+    print(f"  {len(times)} looks behind {MOST_READ:,} messages of the log: {told}")
+
+
 async def main(count: int, seconds: float) -> None:
-    settings = Settings()
+    settings = Settings(enqueue_log=True)
     link = Link(settings, "benchmark", SystemClock())
     await link.start()
     connection = await link.connection(timeout=10)
     await topology.ensure(connection, settings)
     publisher = await connection.publisher()
     await fill(publisher, count)
+    await fill_log(connection, settings, publisher)
     with tempfile.TemporaryDirectory() as state:
         async with web(state) as dashboard:
             await ready(dashboard.client, count)
             await lists(dashboard.client, dashboard.process, count)
             await under_load(dashboard, publisher, seconds)
+            await looks(dashboard, publisher, seconds)
     await link.stop()
 
 

@@ -26,6 +26,9 @@ QUIET = 0.25
 """Seconds without a delivery after which a stream of unknown length counts as read to its end."""
 PATIENCE = 2.0
 """The same for a stream whose tail was seen and not reached: reading began beyond it, at a time or at `next`."""
+FOLD_BYTES = 512 * 1024
+"""Bytes of messages that are folded in one go, about; a query waits that long. A worker's message may tell of hundreds
+of jobs: a page that had to wait for two thousand of those took ten seconds while its dashboard was catching up."""
 LOST_PAUSE = 0.05
 REFUSED_PAUSE = 5.0
 """Seconds before a stream that the user may not read is tried again: rights can be given while we run."""
@@ -259,7 +262,7 @@ class Follower(Service):
                 continue
             if self.caught_up and self.behind_since is None:
                 self.behind_since = self._clock.steady()
-            messages = subscription.take(self._batch)
+            messages = subscription.take(self._batch, FOLD_BYTES)
             await self.query(lambda messages=messages: self._fold(messages))  # type: ignore[misc]
             reached = _offset(messages[-1])
             self._announce()

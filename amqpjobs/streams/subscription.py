@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import Self
 
@@ -58,9 +59,18 @@ class Subscription:
             return None
         return self._buffer[0]
 
-    def take(self, most: int) -> list[Incoming]:
-        """What has arrived, up to so many, and gives the broker credit for as many more."""
-        taken = [self._buffer.popleft() for _ in range(min(most, len(self._buffer)))]
+    def take(self, most: int, most_bytes: float = math.inf) -> list[Incoming]:
+        """What has arrived, up to so many, and gives the broker credit for as many more.
+
+        Of bodies that are longer than `most_bytes` together only the first ones, but one at least.
+        """
+        taken: list[Incoming] = []
+        size = 0
+        while self._buffer and len(taken) < most:
+            size += len(self._buffer[0].body)
+            if taken and size > most_bytes:
+                break
+            taken.append(self._buffer.popleft())
         self._bytes -= sum(len(message.body) for message in taken)
         self._credit(1)
         return taken

@@ -13,12 +13,14 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.model import names
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
-from amqpjobs.streams.follow import Follower, Message
+from amqpjobs.streams.follow import FOLD_BYTES, Follower, Message
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, FromTime, Outgoing
+from amqpjobs.streams.subscription import Subscription
 from tests.broker.reading import publish_once_up
 from tests.conftest import Broker, Eventually
 from tests.patience import PATIENCE
+from tests.patience import until as eventually
 
 STREAM = names.RETRIES
 
@@ -104,6 +106,35 @@ async def test_everything_once_over_stops_and_starts(follower: Follower, view: M
     assert view.bodies() == expected
     assert (view.renewals, view.trims) == (0, [])
     assert [each.offset for each in view.messages] == sorted({each.offset for each in view.messages})
+
+
+async def test_a_query_waits_for_no_more_than_half_a_megabyte_of_messages(
+    follower: Follower, view: Memory, connection: Connection
+) -> None:
+    """A worker's message may tell of hundreds of jobs: thousands of messages are no fold to wait for."""
+    bodies = [json.dumps({"n": n, "long": "x" * 100_000}).encode() for n in range(40)]
+    await write(connection, bodies)
+    await follower.start()
+    await until(follower, view, bodies)
+    assert len(view.batches) >= len(bodies) * 100_000 / FOLD_BYTES
+    reading = await Subscription.open(connection, STREAM, "first")
+    await eventually(lambda: reading.backlog >= len(bodies))
+    sizes = []
+    while taken := reading.take(2000, FOLD_BYTES):
+        sizes.append(sum(len(each.body) for each in taken))
+    assert max(sizes) <= FOLD_BYTES
+    assert min(sizes[:-1]) > FOLD_BYTES - 101_000, "as much as there may be"
+    await reading.close()
+
+
+async def test_a_message_that_is_longer_than_a_fold_is_folded_alone(
+    follower: Follower, view: Memory, connection: Connection
+) -> None:
+    bodies = [b'"' + b"x" * (2 * FOLD_BYTES) + b'"', *numbered(0, 3)]
+    await write(connection, bodies[:1])
+    await write(connection, bodies[1:])
+    await follower.start()
+    await until(follower, view, bodies)
 
 
 async def test_a_view_is_told_what_is_to_come_and_when_it_is_there(

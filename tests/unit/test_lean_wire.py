@@ -124,7 +124,9 @@ def consumed(*pieces: bytes, limit: int = 131_072) -> list[Incoming]:
         consumer._release_early()
         socket.parser.limit = limit
         for piece in pieces:
-            socket.parser.feed(piece)
+            more = socket.parser.feed(piece)
+            while more:
+                more = socket.parser.feed(b"")
         return got
 
     return asyncio.run(consume())

@@ -104,7 +104,7 @@ class LeanConsumer(BaseChannel):
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
         """A whole delivery where it is there; else one frame."""
         if kind == METHOD and self._header is None and buffer.startswith(_DELIVER, start):
-            after = self._deliveries.read(buffer, start, end, self._socket.parser.limit, self._take)
+            after = self._deliveries.read(buffer, start, end, self._socket.parser, self._take)
             if after is not None:
                 return after
         return super().frame(kind, buffer, start, end)
@@ -130,6 +130,7 @@ class LeanConsumer(BaseChannel):
             header.properties,
             header.offset,
         )
+        self._socket.parser.left -= 1
         self._take(incoming)
 
     def _take(self, incoming: Incoming) -> None:

@@ -43,6 +43,7 @@ class Socket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._flushing = False
+        self._going_on = self._held = False
         self._drained = asyncio.Event()
         self._drained.set()
         self._interval = 0.0
@@ -64,13 +65,12 @@ class Socket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand over the frames; bytes that are no AMQP end the connection."""
         self._heard = self._loop.time()
-        try:
-            self.parser.feed(data)
-        except BadFrame as error:
-            self.abort(ConnectionLost(f"the broker sent what is no AMQP: {error}"))
+        self._more(self._read(data))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is gone; what came before counts, such as why."""
+        while not self.life.over and self._read():
+            pass
         self.end(ConnectionLost(str(error) or type(error).__name__ if error else "the broker closed the connection"))
 
     def pause_writing(self) -> None:
@@ -82,6 +82,28 @@ class Socket(asyncio.Protocol):
         self._drained.set()
 
     # Ours.
+
+    def _read(self, data: bytes = b"") -> bool:
+        """Hand over frames, as many as are to be in one turn of the loop; whether there are more."""
+        try:
+            return self.parser.feed(data)
+        except BadFrame as error:
+            self.abort(ConnectionLost(f"the broker sent what is no AMQP: {error}"))
+            return False
+
+    def _more(self, more: bool) -> None:
+        """Go on in the next turn where there is more. Until then nothing is read, so that what waits here is little."""
+        if more and not self._going_on:
+            self._going_on = True
+            self._loop.call_soon(self._go_on)
+        if more != self._held and self._transport is not None and not self._transport.is_closing():
+            self._held = more
+            (self._transport.pause_reading if more else self._transport.resume_reading)()
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        if not self.life.over:
+            self._more(self._read())
 
     @property
     def paused(self) -> bool:

@@ -27,6 +27,9 @@ _CONTENT = struct.Struct(">BHIHHQ")  # a header frame up to the properties
 _BODY_AFTER = struct.Struct(">BBHI")  # the end of a header frame and the start of a body's
 _ACK = struct.Struct(">BHIIQBB")
 _BASIC = 60
+TURN = 50
+"""Deliveries handed over in one turn of the loop. One read of a socket may bring a thousand, which would hold up all
+else for 30 ms: a dashboard's pages, a worker's jobs that have ended."""
 MOST_PLACES = 1000
 """Exchanges and routing keys remembered by a consumer."""
 MOST_SHAPES = 100
@@ -67,16 +70,23 @@ class Parser:
 
     def __init__(self, sink: Sink, limit: int) -> None:
         self.limit = limit
+        self.left = 0
+        """Deliveries that may still be handed over before `feed` returns; who takes one counts it down."""
         self._sink = sink
         self._rest = b""
 
-    def feed(self, data: bytes) -> None:
-        """Take in what was read and hand over every whole frame. Raises BadFrame, also for what a frame holds."""
+    def feed(self, data: bytes) -> bool:
+        """Take in what was read and hand over the whole frames, of deliveries at most `TURN`.
+
+        Whether there may be more: then call it again, with nothing, in a later turn of the loop. Raises BadFrame, also
+        for what a frame holds.
+        """
         buffer = self._rest + data if self._rest else data
         at, length = 0, len(buffer)
+        self.left = TURN
         header, take = FRAME.unpack_from, self._sink.frame
         try:
-            while length - at >= FRAME_OVERHEAD:
+            while self.left > 0 and length - at >= FRAME_OVERHEAD:
                 kind, channel, size = header(buffer, at)
                 if size > self.limit:
                     raise BadFrame(f"a frame of {size} bytes, over the {self.limit} that were agreed")
@@ -89,6 +99,7 @@ class Parser:
         except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
             raise BadFrame(f"a frame that cannot be read: {error}") from None
         self._rest = buffer[at:]
+        return self.left <= 0 and at < length
 
 
 def short_text(buffer: bytes, at: int, end: int) -> tuple[str, int]:
@@ -204,18 +215,18 @@ class Deliveries:
         self._shapes: dict[bytes, Properties] = {}
         self._places: dict[bytes, tuple[str, str]] = {}
 
-    def read(self, buffer: bytes, start: int, end: int, limit: int, take: Callable[[Incoming], None]) -> int | None:
-        """Hand over the delivery whose method frame has the payload `buffer[start:end]`, with all that follow it.
+    def read(self, buffer: bytes, start: int, end: int, parser: Parser, take: Callable[[Incoming], None]) -> int | None:
+        """Hand over the delivery whose method frame has the payload `buffer[start:end]`, with those that follow it.
 
         Returns where the next frame begins. None where the frames of the first are not all there, or not what they
-        mostly are: then they are read one by one, and what is wrong with them is found. `limit` is the largest payload
-        that was agreed.
+        mostly are: then they are read one by one, and what is wrong with them is found.
         """
-        after = None
+        after, limit = None, parser.limit
         while (stop := self._one(buffer, start, end, limit, take)) is not None:
             after = stop
+            parser.left -= 1
             start = stop + FRAME.size
-            if not buffer.startswith(self._method, stop) or not buffer.startswith(_DELIVER, start):
+            if parser.left <= 0 or not buffer.startswith(self._method, stop) or not buffer.startswith(_DELIVER, start):
                 break
             end = start + METHOD_ID.unpack_from(buffer, start - METHOD_ID.size)[0]
             if end - start > limit or end >= len(buffer) or buffer[end] != END:

@@ -90,6 +90,13 @@ def exchanges(broker: Broker, vhost: str) -> set[str]:
     return {each["name"] for each in listed if each["name"].startswith(names.LOG_EXCHANGE)}
 
 
+def on_record(broker: Broker, vhost: str, queue: str) -> bool:
+    """Whether what is published for a queue is put on record by now: some milliseconds after the queue is there."""
+    with broker.api() as api:
+        listed = api.get(f"/exchanges/{vhost}/{names.JOBS_EXCHANGE}/bindings/source").raise_for_status().json()
+    return names.log_exchange(queue) in [each["destination"] for each in listed]
+
+
 async def logged_is(connection: Connection, bodies: list[bytes]) -> bool:
     return await logged(connection) == bodies
 
@@ -173,10 +180,10 @@ async def test_what_came_while_nobody_led_is_delivered_and_on_record(
         await eventually(lambda: connection.passive("queue.a"))
         assert sorted(each.body for each in await take_all(connection, "queue.a", 50)) == sorted(bodies)
 
-        async def on_record() -> bool:
+        async def all_logged() -> bool:
             return sorted(await logged(connection)) == sorted(bodies)
 
-        await eventually(on_record)
+        await eventually(all_logged)
 
 
 async def test_a_job_for_a_queue_that_never_was_is_delivered_and_on_record(
@@ -198,11 +205,11 @@ async def test_a_queue_that_a_worker_of_another_make_declares_is_bound_and_unbou
     await eventually(lambda: names.log_exchange("theirs") in exchanges(broker, vhost))
     connection = await link.connection()
 
-    async def on_record() -> bool:
+    async def one_logged() -> bool:
         enqueue(stranger, "A", [], queue="theirs")
         return bool(await logged(connection))
 
-    await eventually(on_record)
+    await eventually(one_logged)
     stranger.queue_unbind("queue.theirs", names.JOBS_EXCHANGE, "theirs")  # and not deleted: the exchange stays
     await eventually(lambda: names.log_exchange("theirs") not in exchanges(broker, vhost))
     stranger.queue_purge("queue.theirs")
@@ -241,7 +248,7 @@ async def test_what_the_log_cannot_take_reaches_its_queue(bound: Settings, link:
 
 async def test_each_job_of_a_foreign_producer_is_said_to_have_ended_once(
     bound: Settings, scheduler: Scheduler, stranger: BlockingChannel, workers: Workers, tmp_path: Path,
-    link: Link, eventually: Eventually,
+    link: Link, broker: Broker, vhost: str, eventually: Eventually,
 ) -> None:  # fmt: skip
     """With a client of ours beside it; what fails and is retried passes the exchange more than once."""
     jobs = Registry()
@@ -257,7 +264,7 @@ async def test_each_job_of_a_foreign_producer_is_said_to_have_ended_once(
     began = time.time() - 5
     await workers(jobs, target=bound)
     connection = await link.connection()
-    await eventually(lambda: connection.passive("queue.default"))
+    await eventually(lambda: on_record(broker, vhost, "default"))
     jids = [enqueue(stranger, "work", []) for _ in range(5)]
     jids += [enqueue(stranger, "work", ["fails"] * n, retry_delays=[0.05]) for n in (1, 2)]
     jids += [enqueue(stranger, "work", ["dies"], retry=0), schedule(stranger, "work", [], time.time() + 0.1)]

@@ -28,7 +28,8 @@ setup:
 demo:
 	@scripts/setup demo
 	@if [ -n "$$PIPELINE" ]; then scripts/setup pipeline; fi
-	@export AMQPJOBS_STATE_DIR=$${AMQPJOBS_STATE_DIR:-.demo} AMQPJOBS_LAKE_DIR=$${AMQPJOBS_LAKE_DIR:-.demo/lake}; \
+	@export AMQPJOBS_STATE_DIR=$${AMQPJOBS_STATE_DIR:-.demo} AMQPJOBS_LAKE_DIR=$${AMQPJOBS_LAKE_DIR:-.demo/lake} \
+	  AMQPJOBS_ENQUEUE_LOG=$${AMQPJOBS_ENQUEUE_LOG:-bound}; \
 	exec .venv/bin/amqpjobs up -A workers.demo \
 	  --with "producer=$(PYTHON_IN_VENV) workers/foreign_producer.py --rate 4" \
 	  $${PIPELINE:+--with "pipeline=$(PYTHON_IN_VENV) -m amqpjobs.pipeline run --quick"}

@@ -28,6 +28,20 @@ class HistoryMissing(Exception):
     """The packages that read the lake are not installed; the text says how to get them."""
 
 
+class NoLake(Exception):
+    """There is no table; the text says where it was looked for, and what to set."""
+
+
+def lake_in(folder: Path) -> Path:
+    """The folder, if there is a lake in it. Raises NoLake: a report of nothing would pass for one that all is well."""
+    if not any(folder.glob("*/_delta_log")):
+        raise NoLake(
+            f"there is no lake in {folder.absolute()}: set AMQPJOBS_LAKE_DIR to the folder that "
+            "`amqpjobs pipeline run` fills"
+        )
+    return folder
+
+
 class _File(NamedTuple):
     date: datetime.date
     path: str

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from amqpjobs.history import lag
 from amqpjobs.history.conservation import PATIENCE, Case, Conservation, conservation
-from amqpjobs.history.store import HistoryMissing
+from amqpjobs.history.store import HistoryMissing, NoLake, lake_in
 from amqpjobs.model import names
 from amqpjobs.pipeline.reading import ask
 from amqpjobs.pipeline.spans import add_span, written
@@ -49,14 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     full = full_until(settings)
     try:
         found = conservation(
-            settings.lake_dir,
+            lake_in(settings.lake_dir),
             options.since,
             options.until,
             now=full,
             depths=lambda queues: depths(settings, queues),
             patience=options.patience,
         )
-    except (HistoryMissing, BrokerError) as error:
+    except (HistoryMissing, NoLake, BrokerError) as error:
         print(f"amqpjobs: {error}", file=sys.stderr)
         return 1
     print(json.dumps(_document(found)) if options.json else _text(found, options.since, options.until, full))

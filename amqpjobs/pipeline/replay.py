@@ -22,7 +22,7 @@ from pathlib import Path
 from amqpjobs.client import Client
 from amqpjobs.clock import SystemClock
 from amqpjobs.history.past import TABLES, BadCondition, PastJob, past_jobs
-from amqpjobs.history.store import HistoryMissing
+from amqpjobs.history.store import HistoryMissing, NoLake, lake_in
 from amqpjobs.model import names, text
 from amqpjobs.orders import Orders
 from amqpjobs.pipeline.ledger import Ledger
@@ -90,14 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     settings = load()
     try:
-        jobs = past_jobs(settings.lake_dir, options.of, options.since, options.until, options.where)
+        jobs = past_jobs(lake_in(settings.lake_dir), options.of, options.since, options.until, options.where)
         replay = options.id or _id(options)
         _show(replay, jobs, len(ledger_of(settings.lake_dir, replay).done))
         if not options.yes:
             print("nothing is enqueued without --yes")
             return 0
         print(f"enqueued {asyncio.run(run(settings, replay, jobs, rate=options.rate))} jobs")
-    except (BadCondition, HistoryMissing, BrokerError) as error:
+    except (BadCondition, HistoryMissing, NoLake, BrokerError) as error:
         print(f"amqpjobs: {error}", file=sys.stderr)
         return 1
     return 0

@@ -21,7 +21,7 @@ from amqpjobs.history import analysis, charts
 from amqpjobs.history.answers import ClassSums, Point
 from amqpjobs.history.charts import Dot, Line
 from amqpjobs.history.reader import UTC, History
-from amqpjobs.history.store import HistoryMissing
+from amqpjobs.history.store import HistoryMissing, NoLake, lake_in
 from amqpjobs.pipeline.conservation import full_until
 from amqpjobs.pipeline.spans import written
 from amqpjobs.settings import load
@@ -39,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = load()
     since, until = bounds(options.month, options.zone)
     try:
-        history = History(settings.lake_dir)
+        history = History(lake_in(settings.lake_dir))
         if not history.series(since, until, "day", zone=options.zone):
             print(f"amqpjobs: nothing ran in {options.month}, by the lake {settings.lake_dir}", file=sys.stderr)
             return 1
         options.out.write_text(page(history, options.month, options.zone, full_until(settings)))
-    except (HistoryMissing, OSError) as error:
+    except (HistoryMissing, NoLake, OSError) as error:
         print(f"amqpjobs: {error}", file=sys.stderr)
         return 1
     print(options.out)

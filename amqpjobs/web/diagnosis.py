@@ -106,7 +106,15 @@ def _scheduler(facts: Facts) -> Iterator[Finding]:
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:
-    deserted = [queue for queue in facts.queues if queue.ready and queue.consumers == 0]
+    for queue in facts.queues:
+        if queue.paused and queue.ready:
+            yield Finding(
+                "note",
+                f"Queue {queue.name} is paused: {_jobs(queue.ready)} in it.",
+                "Resume it on its page, or:",
+                f"amqpjobs resume {queue.name}",
+            )
+    deserted = [queue for queue in facts.queues if queue.ready and queue.consumers == 0 and not queue.paused]
     if deserted and not facts.processes:
         total = sum(queue.ready or 0 for queue in deserted)
         yield Finding(

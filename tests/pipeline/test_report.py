@@ -7,6 +7,7 @@ import math
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,11 +16,12 @@ import pytest
 
 from amqpjobs.history import analysis
 from amqpjobs.history.reader import History
-from amqpjobs.pipeline import report
+from amqpjobs.pipeline import conservation, replay, report
 from amqpjobs.pipeline.tables import ROLLUPS
 from tests.pipeline import sums
 
 MONTH = "2026-11"
+DAY = ("--from", "2026-11-01", "--to", "2026-11-02")
 PACIFIC = ZoneInfo("America/Los_Angeles")
 SINCE = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC).timestamp()
 UNTIL = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC).timestamp()
@@ -183,3 +185,20 @@ def test_the_command_writes_the_page(
     for wrong in (["--month", "2025-13"], ["--month", MONTH, "--zone", "Nowhere/At_All"]):
         with pytest.raises(SystemExit):
             report.main([*wrong, "--out", str(out)])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("report", "--month", MONTH, "--out", "out"), ("conservation", *DAY), ("replay", *DAY), ("replay", *DAY, "--yes")],
+)
+def test_a_command_that_finds_no_lake_says_so_and_not_that_all_is_well(
+    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMQPJOBS_LAKE_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tmp_path)
+    commands = {"report": report, "conservation": conservation, "replay": replay}
+    assert commands[words[0]].main(words[1:]) == 1
+    said = capsys.readouterr()
+    assert f"there is no lake in {tmp_path}/nowhere: set AMQPJOBS_LAKE_DIR" in said.err
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -105,6 +105,14 @@ def test_a_queue_without_a_worker_is_named_when_others_have_one() -> None:
     assert wrongs(queues=lines, processes=processes.present(500.0)) == ["Queue b has 1 job and no worker."]
 
 
+def test_a_queue_that_somebody_paused_lacks_no_worker() -> None:
+    """To start one, as the page would advise for a queue without, would change nothing."""
+    lines = [QueueLine("a", ready=3, consumers=0, paused=True), QueueLine("b", ready=0, consumers=0, paused=True)]
+    [found] = findings(facts(queues=lines))
+    assert (found.level, found.what) == ("note", "Queue a is paused: 3 jobs in it.")
+    assert found.command == "amqpjobs resume a"
+
+
 def test_a_broker_that_is_away_is_the_only_thing_said() -> None:
     """What follows from it (unknown depths, silent workers) would send a person to the wrong place."""
     away = Broker("amqp://h/", up=False)

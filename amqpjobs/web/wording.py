@@ -40,7 +40,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds < 0.9995:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
+        return f"{_short(max(0.0, seconds) * 1000)} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = int(seconds)
@@ -48,6 +48,13 @@ def duration(seconds: float | None) -> str:
     units = [(days, "d"), (hours, "h"), (minutes, "min"), (whole % 60, "s")]
     first = next(place for place, (value, _) in enumerate(units) if value)
     return " ".join(f"{value:,} {unit}" for value, unit in units[first : first + 2] if value)
+
+
+def _short(ms: float) -> str:
+    """Two digits at least: most jobs of those who run thousands a second take less than a millisecond."""
+    if ms < 0.005:
+        return "0"
+    return f"{ms:.2f}" if ms < 0.995 else f"{ms:.1f}" if ms < 9.95 else f"{ms:.0f}"
 
 
 def age(seconds: float) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import math
+import re
+import shlex
 import time
 from collections.abc import Awaitable, Callable
 from html import unescape
@@ -12,6 +16,12 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from amqpjobs import cli
+from amqpjobs.clock import SystemClock
+from amqpjobs.jobs import Registry
+from amqpjobs.settings import Settings
+from amqpjobs.worker.fetch import QueueShare
+from amqpjobs.worker.launcher import Launcher, Plan
 from tests.web import entries
 from tests.web.conftest import Dashboard, Publish
 
@@ -113,13 +123,45 @@ async def test_what_others_wrote_is_text_on_the_page(dashboard: Dashboard, fille
 
 @pytest.mark.parametrize("path", ["/scheduled-jobs", "/retries", "/dead-jobs"])
 async def test_an_empty_list_says_so_and_a_wrong_question_too(dashboard: Dashboard, path: str) -> None:
-    empty = await dashboard.get(path)
+    empty = await dashboard.get(path, params={"q": "nothing"})
     assert empty.status_code == 200
     assert "<p>None.</p>" in empty.text
     assert f'href="{path}" aria-current="page"' in empty.text
     wrong = await dashboard.get(path, params={"sort": "raw"})
     assert wrong.status_code == 422
     assert "sort must be one of" in wrong.text
+
+
+@pytest.mark.parametrize("path", ["/scheduled-jobs", "/retries", "/dead-jobs"])
+async def test_what_an_empty_list_teaches_fills_it(
+    dashboard: Dashboard, settings: Settings, publish: Publish, eventually: Eventually, path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The page's own lines, done as they are written, with a worker beside it that knows no job."""
+    monkeypatch.setenv("AMQPJOBS_URL", settings.url)
+    empty = (await dashboard.get(path)).text
+    assert "<p>None" not in empty
+    lines = [unescape(line) for line in re.findall(r"<pre><code>(.*?)</code></pre>", empty, re.DOTALL)]
+    count = 0
+    worker = Launcher(settings, Plan(queues=[QueueShare("default")]), jobs=Registry(), clock=SystemClock())
+    await worker.start()
+    try:
+        for line in lines:
+            if line.startswith("python -m amqpjobs "):
+                assert await asyncio.to_thread(cli.main, shlex.split(line)[3:]) == 0
+            else:
+                _, stream, body = ast.literal_eval(line.removeprefix("channel.basic_publish"))
+                await publish(stream, body.encode())
+            count += 1
+
+            async def there(count: int = count) -> bool:
+                return (await dashboard.get(f"/api{path}")).headers["X-Total-Count"] == str(count)
+
+            await eventually(there)
+    finally:
+        await worker.stop()
+    assert count
+    assert "<tbody>" in (await dashboard.get(path)).text
 
 
 async def test_a_long_entry_is_a_short_line(dashboard: Dashboard, publish: Publish, eventually: Eventually) -> None:

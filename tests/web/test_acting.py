@@ -305,7 +305,7 @@ async def test_the_buttons_work_without_javascript(visitor: Visitor, plain: Page
     await plain.locator("summary", has_text="Delete: all").click()
     await plain.get_by_role("button", name="Delete: all 3 jobs").click()
     await expect(plain.locator("#told")).to_contain_text("Deleted 3 jobs.")
-    await expect(plain.locator("#list")).to_contain_text("None.")
+    await expect(plain.locator("#list")).to_contain_text("No job waits to be tried again.")
 
 
 async def test_a_button_for_a_job_that_is_gone_says_so(visitor: Visitor, page: Page) -> None:

@@ -4,7 +4,8 @@ In a virtual host that is its own to fill: COUNT (100,000) dead jobs and one wit
 5 MB; the server's time for the first page, the last, a search by jid, and its memory. Then 5,000 metrics a second for
 SECONDS (20) while ten pages watch: its CPU, and its event loop's worst stall, by the clock, without what its thread
 waited for a processor, and in processor time of one callback (benchmarks/stalls.py). Then the same, while somebody asks
-again and again for the page of a queue whose waiting jobs lie behind 20,000 messages of the enqueue log.
+again and again for the page of a queue whose waiting jobs lie behind 20,000 messages of the enqueue log (the management
+API must be there: AMQPJOBS_MANAGEMENT_URL, unless it is on its usual port).
 """
 
 from __future__ import annotations

@@ -139,9 +139,7 @@ async def test_what_is_published_once_a_queue_is_deleted_is_delivered(
         while not deleted.is_set() or sent < before + 200:
             try:
                 await publisher.publish(Outgoing(b"%d" % sent, names.JOBS_EXCHANGE, "a"), mandatory=False)
-            except (
-                ConnectionLost
-            ):  # so ends a publish to a quorum queue that is being deleted, with and without the log
+            except ConnectionLost:  # a quorum queue ends so a publish while it is deleted, with and without the log
                 producer = await connect(bound, name="producer")
                 publisher = await producer.publisher()
                 continue

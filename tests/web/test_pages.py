@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -277,3 +278,18 @@ async def test_every_page_fits_a_phone(dashboard: Dashboard, publish: Publish, p
     ):  # fmt: skip
         await page.goto(f"{dashboard.address}/{path}")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+async def test_the_audit_counts_no_jobs_of_an_order_that_names_none(
+    dashboard: Dashboard, publish: Publish, eventually: Eventually
+) -> None:
+    """A pause of which none was done would read as if it had come to nothing."""
+    await publish("controls")  # the topology is there
+    assert (await dashboard.client.post("/api/job-queues/default/pause")).status_code == 204
+
+    async def there() -> bool:
+        return '<th scope="row">pause' in (await dashboard.get("/audit")).text
+
+    await eventually(there)
+    row = (await dashboard.get("/audit")).text.partition('<th scope="row">pause')[2].partition("</tr>")[0]
+    assert re.findall(r'<td class="n[^>]*>([^<]*)</td>', row) == ["–"] * 5

@@ -84,16 +84,22 @@ def read_job(
         problem = f"a job is an object, not {fields.shown(value)}"
         return Unreadable(MALFORMED, problem, raw, first_name(message_id, jid), queue)
     named = value.get("queue")
-    if named == queue or not isinstance(named, str) or not names.is_queue_name(named):
-        named = queue
-    own = value.get("jid")
+    if named != queue and isinstance(named, str) and names.is_queue_name(named):
+        queue = named
+    own = found = value.get("jid")
     if not (type(own) is str and own and own.isascii()):
         own = first_name(own, message_id, jid)
-    return build_job(raw, value, queue=named, jid=own)
+    return _built(raw, value, queue, own, complete=own == found and queue == named)
 
 
 def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:
     """The job that `raw` (parsed: `value`) is, under this jid and for this queue, whatever it says of them itself."""
+    complete = value.get("jid") == jid and value.get("queue") == queue
+    return _built(text.bare(raw), value, queue, jid, complete=complete)
+
+
+def _built(raw: bytes, value: dict[str, Any], queue: str, jid: str, *, complete: bool) -> Job | Unreadable:
+    """Of all that a worker does with a job this is the longest part: a call less is worth a line more here."""
     cls = value.get("class")
     args = value.get("args")
     if not isinstance(cls, str):
@@ -113,11 +119,12 @@ def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job
         job["retry"] = fields.retries(retry)
     if count := get("retry_count"):
         job["retry_count"] = fields.count(count)
-    job["enqueued_at"] = fields.instant_or_none(get("enqueued_at"))
-    job["created_at"] = fields.instant_or_none(get("created_at"))
+    for name in ("enqueued_at", "created_at"):
+        at = get(name)
+        job[name] = at if type(at) is float and 0 <= at < fields.MILLISECONDS else fields.instant_or_none(at)
     job["tags"] = []
-    job["raw"] = text.bare(raw)
-    job["complete"] = get("jid") == jid and get("queue") == queue
+    job["raw"] = raw
+    job["complete"] = complete
     if not _RARE_NAMES.isdisjoint(value):
         for name in _RARE_NAMES.intersection(value):
             job[name] = _RARE[name](value[name])

@@ -24,11 +24,16 @@ _WELL = Ended()
 QUICK = 0.005
 """Seconds that calls in threads take at most on average where the next are handed over before a thread is free."""
 TOGETHER = 10
-"""Runs that are told of at once.
+"""Runs that are told of at once, and begun at once.
 
 A hundred that ended in one millisecond would otherwise all be recorded before the first of the next hundred begins:
 these then wait, and end, together, and each round takes its work on top of the jobs' own time.
 """
+MANY_TOGETHER = 50
+"""The same where all of these take the loop no more than TURN: what a turn of the loop costs is a tenth of a no-op job.
+"""
+TURN = 0.002
+"""Seconds of the jobs' own work in one turn of the loop: others wait for theirs."""
 SHORT = 0.0005
 """Seconds that runs on the loop take at least on average where each is followed at once, before it is recorded.
 
@@ -67,6 +72,11 @@ class Executor:
     def ahead(self) -> int:
         """How many more runs than there are slots may be started now, of those that `may_wait`."""
         return self._concurrency if self._mean < QUICK and not self._tasks else 0
+
+    @property
+    def together(self) -> int:
+        """How many runs are to be begun before the loop has its turn."""
+        return MANY_TOGETHER if self._mean_on_loop * MANY_TOGETHER < TURN else TOGETHER
 
     def may_wait(self, job: Job) -> bool:
         """Whether it runs in a thread, and has no time that begins with its start or ends before it."""
@@ -179,7 +189,8 @@ class Executor:
 
     def _settle(self) -> None:
         """Tell of some, and of the others once the jobs that were begun in their places have had their first step."""
-        ended, self._ended = self._ended[:TOGETHER], self._ended[TOGETHER:]
+        together = self.together
+        ended, self._ended = self._ended[:together], self._ended[together:]
         self._settling = bool(self._ended)
         if self._settling:
             asyncio.get_running_loop().call_soon(self._settle, context=self._base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -166,7 +167,7 @@ class Feed(Service):
         subscription.ending = self.paused
         subscription.consumer = await connection.consume(
             self.source,
-            lambda message: self._on_message(message, subscription),
+            functools.partial(self._on_message, subscription),
             prefetch=subscription.window,
         )
         return subscription
@@ -213,7 +214,7 @@ class Feed(Service):
             emptied.cancel()
             del self._ebbing[subscription]
 
-    def _on_message(self, message: Incoming, subscription: Subscription) -> None:
+    def _on_message(self, subscription: Subscription, message: Incoming) -> None:
         delivery = Delivery(message, self.queue, subscription)
         subscription.delivered(message.tag)
         if message.redelivered and self._ledger.adopt(delivery):
@@ -223,8 +224,9 @@ class Feed(Service):
         elif subscription.ending:
             self._held.append(delivery)
         else:
+            if not self.buffer:  # else somebody was told already of what comes before it
+                self._wake()
             self.buffer.append(delivery)
-            self._wake()
 
     async def _on_lost(self, subscription: Subscription, reason: BaseException | None) -> None:
         self._subscription = None

@@ -136,7 +136,7 @@ class Leases(Service):
             self._refused(run, "a member of it is longer than tracked jobs may have")
         else:
             log.info("%s is not to be run here: %s", run.job.cls, answer.word, extra={"jid": run.job.jid})
-            self._ledger.written(run.delivery)
+            self._ledger.written([run.delivery])
             self.on_dropped(run)
 
     def _hold(self, run: Run, granted: Granted) -> None:
@@ -147,7 +147,7 @@ class Leases(Service):
             self._spawn(self._give_back(run, lease))
             self.on_dropped(run)
             return
-        self._ledger.written(run.delivery)
+        self._ledger.written([run.delivery])
         _adapt(run, granted)
         loop = asyncio.get_running_loop()
 

@@ -8,6 +8,7 @@ time: the ledger adopts it, so that the one run settles it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from amqpjobs.worker.subscription import Delivery, Subscription
 
@@ -31,11 +32,15 @@ class Ledger:
         """Take a job in hand."""
         self._open.add(delivery)
 
-    def written(self, delivery: Delivery) -> None:
-        """All of the job's outcome is confirmed: acknowledge it, or wait for its copy when its delivery is lost."""
-        delivery.written = True
-        if not delivery.source.lost:
-            self._finish(delivery)
+    def written(self, deliveries: Iterable[Delivery]) -> None:
+        """All that is recorded of these jobs is confirmed: acknowledge each, or wait for the copy of what is lost."""
+        settled = self._open.discard
+        for delivery in deliveries:
+            delivery.written = True
+            source = delivery.source
+            if not source.lost:
+                settled(delivery)
+                source.settle(delivery.incoming.tag)
 
     def give_back(self, delivery: Delivery) -> None:
         """Put the job back on its queue, as if it had not been taken."""
@@ -69,12 +74,8 @@ class Ledger:
             self._orphans[_key(copy)] = waiting
         delivery.came_again(copy)
         if delivery.written:
-            self._finish(delivery)
+            self.written([delivery])
         return True
-
-    def _finish(self, delivery: Delivery) -> None:
-        self._open.discard(delivery)
-        delivery.settle()
 
 
 def _key(delivery: Delivery) -> _Key:

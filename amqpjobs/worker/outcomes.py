@@ -114,11 +114,13 @@ class Recorder:
     def _confirmed(self, batch: Sequence[Delivery]) -> None:
         """One more record of each of these is confirmed."""
         full = not self.room
+        written = []
         for delivery in batch:
             delivery.unconfirmed -= 1
             if not delivery.unconfirmed:
-                self._waiting -= 1
-                self._ledger.written(delivery)
+                written.append(delivery)
+        self._waiting -= len(written)
+        self._ledger.written(written)
         if not self._waiting:
             self._empty.set()
         if full and self.room:

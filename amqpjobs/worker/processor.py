@@ -24,10 +24,6 @@ from amqpjobs.worker.tracking import Tracking
 log = logging.getLogger("amqpjobs.worker")
 
 
-TOGETHER = 10
-"""Jobs that are begun in one go."""
-
-
 class Processor:
     """`concurrency` slots. A slot runs one job at a time, and never a second while the first still runs.
 
@@ -92,7 +88,7 @@ class Processor:
             return
         self._pumping = True
         try:
-            for _ in range(TOGETHER):
+            for _ in range(self._executor.together):
                 if not (self._open and self._slot() and self._recorder.room):
                     break
                 delivery = self._held or self._fetcher.next()

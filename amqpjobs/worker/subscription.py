@@ -110,10 +110,6 @@ class Delivery:
         """Whether the broker has taken it back, because its channel is gone."""
         return self.source.lost
 
-    def settle(self) -> None:
-        """Acknowledge it."""
-        self.source.settle(self.incoming.tag)
-
     def give_back(self) -> None:
         """Put it back on its queue."""
         self.source.give_back(self.incoming.tag)

@@ -93,6 +93,7 @@ TARGETS = (
     Target("… against Sidekiq", "×", "at least", 1.5, _times("sidekiq")),
     Target("… against Dramatiq", "×", "at least", 5, _times("dramatiq")),
     Target("… against Celery (threads)", "×", "at least", 6, _times("celery")),
+    Target("… queues without priorities, as Sidekiq's are", "×", "at least", 1.5, _times("sidekiq", "ours-plain")),
     Target("… queues without priorities, as Dramatiq's are", "×", "at least", 5, _times("dramatiq", "ours-plain")),
     Target("… queues without priorities, as Celery's are", "×", "at least", 6, _times("celery", "ours-plain")),
     Target("… of the yardstick (the trial where it ran)", "%", "at least", 70, _of_the_yardstick),

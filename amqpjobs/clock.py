@@ -29,10 +29,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock. The two are the functions themselves: each job asks three times."""
+    """The machine's own clock."""
 
-    wall = staticmethod(time.time)
-    steady = staticmethod(time.monotonic)
+    def wall(self) -> float:
+        """Seconds since 1970-01-01 UTC."""
+        return time.time()
+
+    def steady(self) -> float:
+        """Seconds since some fixed point; only ever grows."""
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         """Return after so many steady seconds."""

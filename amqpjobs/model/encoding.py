@@ -46,8 +46,8 @@ def dump(value: Any) -> bytes:
         fast = orjson.dumps(value, default=_fragment)
     except TypeError:
         return _dump_exact(value)
-    # orjson writes NaN as null: where a null came out, it has to be seen which it was
-    return _dump_exact(value) if b"null" in fast and not _finite(value) else fast
+    # orjson writes NaN as null: where a null came out, it has to be seen which it was (`in` takes longer than `find`)
+    return _dump_exact(value) if fast.find(b"null") >= 0 and not _finite(value) else fast
 
 
 def strict(value: Any) -> Any:

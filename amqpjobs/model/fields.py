@@ -14,7 +14,7 @@ EARLIEST = -62_135_596_800.0
 LATEST = 253_402_300_799.0
 """The years 1 and 9999: every time that is read can be shown."""
 
-MILLISECONDS = 1e11
+_MILLISECONDS = 1e11
 """From here on (the year 5138 in seconds, 1973 in milliseconds) a number counts milliseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ def instant(value: Any) -> float | Problem:
 
 def instant_or_none(value: Any) -> float | None:
     """A time that is only kept for the record: None where it cannot be read."""
-    if value is None or (type(value) is float and 0 <= value < MILLISECONDS):
+    if value is None or (type(value) is float and 0 <= value < _MILLISECONDS):
         return value
     seconds = instant(value)
     return None if isinstance(seconds, Problem) else seconds
@@ -210,7 +210,7 @@ def _number_seconds(value: float) -> float | Problem:
     seconds = number(value)
     if seconds is None or (math.isinf(seconds) and isinstance(value, float)):
         return Problem(f"{shown(value)} is no time")
-    return seconds / 1000 if seconds >= MILLISECONDS else seconds
+    return seconds / 1000 if seconds >= _MILLISECONDS else seconds
 
 
 def _iso_seconds(value: str) -> float | Problem:

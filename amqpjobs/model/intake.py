@@ -99,7 +99,7 @@ def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job
 
 
 def _built(raw: bytes, value: dict[str, Any], queue: str, jid: str, *, complete: bool) -> Job | Unreadable:
-    """Of all that a worker does with a job this is the longest part: a call less is worth a line more here."""
+    """`raw` is bare; `complete`: it names this jid and this queue itself. Whoever knows both need not look again."""
     cls = value.get("class")
     args = value.get("args")
     if not isinstance(cls, str):
@@ -119,9 +119,8 @@ def _built(raw: bytes, value: dict[str, Any], queue: str, jid: str, *, complete:
         job["retry"] = fields.retries(retry)
     if count := get("retry_count"):
         job["retry_count"] = fields.count(count)
-    for name in ("enqueued_at", "created_at"):
-        at = get(name)
-        job[name] = at if type(at) is float and 0 <= at < fields.MILLISECONDS else fields.instant_or_none(at)
+    job["enqueued_at"] = fields.instant_or_none(get("enqueued_at"))
+    job["created_at"] = fields.instant_or_none(get("created_at"))
     job["tags"] = []
     job["raw"] = raw
     job["complete"] = complete

@@ -30,10 +30,9 @@ A hundred that ended in one millisecond would otherwise all be recorded before t
 these then wait, and end, together, and each round takes its work on top of the jobs' own time.
 """
 MANY_TOGETHER = 50
-"""The same where all of these take the loop no more than TURN: what a turn of the loop costs is a tenth of a no-op job.
-"""
+"""The same of jobs so quick that all of these take less than TURN: for no-op jobs turns of the loop cost a tenth."""
 TURN = 0.002
-"""Seconds of the jobs' own work in one turn of the loop: others wait for theirs."""
+"""Seconds that the jobs of one turn of the loop take on average: what else the loop has to do waits for them."""
 SHORT = 0.0005
 """Seconds that runs on the loop take at least on average where each is followed at once, before it is recorded.
 

@@ -224,9 +224,9 @@ class Feed(Service):
         elif subscription.ending:
             self._held.append(delivery)
         else:
-            if not self.buffer:  # else somebody was told already of what comes before it
-                self._wake()
             self.buffer.append(delivery)
+            if len(self.buffer) == 1:  # of what comes before the others somebody was told already
+                self._wake()
 
     async def _on_lost(self, subscription: Subscription, reason: BaseException | None) -> None:
         self._subscription = None

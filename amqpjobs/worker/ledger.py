@@ -34,13 +34,11 @@ class Ledger:
 
     def written(self, deliveries: Iterable[Delivery]) -> None:
         """All that is recorded of these jobs is confirmed: acknowledge each, or wait for the copy of what is lost."""
-        settled = self._open.discard
         for delivery in deliveries:
             delivery.written = True
-            source = delivery.source
-            if not source.lost:
-                settled(delivery)
-                source.settle(delivery.incoming.tag)
+            if not delivery.source.lost:
+                self._open.discard(delivery)
+                delivery.source.settle(delivery.incoming.tag)
 
     def give_back(self, delivery: Delivery) -> None:
         """Put the job back on its queue, as if it had not been taken."""

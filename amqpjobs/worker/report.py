@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import orjson
-
 from amqpjobs.model import names, outcomes, text
 from amqpjobs.model.messages import Job, Unreadable
 from amqpjobs.model.unwrapped import PREFIX
@@ -121,10 +119,7 @@ class Reporter:
             error_class=error_class,
             code_version=self._code_version,
         )
-        try:
-            return names.METRICS, orjson.dumps(metric)  # with no null and no NaN in it there is nothing to look after
-        except TypeError:  # a lone surrogate in a name
-            return names.METRICS, text.dump(metric)
+        return names.METRICS, text.dump(metric)
 
     def _line(self, jid: str, cls: str, queue: str, now: float) -> dict[str, Any]:
         """A metric of a job that was not run."""

@@ -18,7 +18,7 @@ TITLE = "No-op jobs a second, two worker processes"
 HEAD = """# Benchmarks
 
 This page and its chart are written by `make bench`, from what it measured; nothing is filled in by hand. Absolute
-figures hold for one machine only; the ratios come from the same run and travel better.
+figures hold for one machine only. Ratios come from the same run; they too differ from one kind of machine to another.
 """
 
 METHOD = """## How it is measured

@@ -36,3 +36,17 @@ def test_the_copy_of_a_job_that_was_given_back_meanwhile_is_run() -> None:
     assert ledger.adopt(delivery(new, again=True)), "the other one is still in hand"
     assert other.source is new
     assert not ledger.adopt(delivery(new, again=True))
+
+
+async def test_of_jobs_that_are_written_together_only_those_of_a_living_channel_are_settled() -> None:
+    """The broker gives the others again: their copies are acknowledged, and not run."""
+    ledger, alive, gone, new = Ledger(), Subscription("q", 1), Subscription("q", 1), Subscription("q", 1)
+    here, lost_one = delivery(alive), delivery(gone)
+    alive.delivered(1)
+    new.delivered(1)
+    ledger.begin(here)
+    lost(ledger, lost_one)
+    ledger.written([here, lost_one])
+    assert (alive.count, gone.count, len(ledger)) == (1, 0, 1)
+    assert ledger.adopt(delivery(new, again=True))
+    assert (new.count, len(ledger)) == (1, 0)

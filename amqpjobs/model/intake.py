@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from amqpjobs.model import fields, names, text
@@ -72,12 +73,12 @@ def read_job(
     """A job as it came from `queue`; `jid` is its name when it and the message have none.
 
     `value` is what `raw` was parsed to, when that was done already. A queue's name in the job that cannot be one is
-    not used: the job stays with the queue that it came from.
+    not used: the job stays with the queue that it came from. What is no job keeps `raw` to the byte.
     """
-    raw = text.bare(raw)
+    body = text.bare(raw)
     if value is UNSET:
         try:
-            value = text.parse_bare(raw)
+            value = text.parse_bare(body)
         except text.NotJson as error:
             return Unreadable(MALFORMED, f"not JSON: {error}", raw, first_name(message_id, jid), queue)
     if not isinstance(value, dict):
@@ -89,7 +90,9 @@ def read_job(
     own = found = value.get("jid")
     if not (type(own) is str and own and own.isascii()):
         own = first_name(own, message_id, jid)
-    return _built(raw, value, queue, own, complete=own == found and queue == named)
+    read = _built(body, value, queue, own, complete=own == found and queue == named)
+    # of what is no job a blank may be the content: a record that lost one is not what was sent
+    return replace(read, raw=raw) if body is not raw and isinstance(read, Unreadable) else read
 
 
 def build_job(raw: bytes, value: dict[str, Any], *, queue: str, jid: str) -> Job | Unreadable:

@@ -226,7 +226,7 @@ async def test_a_tracked_job_is_left_to_those_that_take_leases(site: Site, logs:
 
 
 async def test_what_is_no_job_is_buried_as_it_came(site: Site, logs: Logs) -> None:
-    bodies = [b"{", b"[1]", b"7", b"", b'{"args": []}', b'{"class": "X", "args": 7}', b"[" * 20_000, b"\xff\xfe{"]
+    bodies = [b"{", b"[1]", b"7", b"", b'{"args": []}', b'{"class": "X", "args": 7}', b"[" * 20_000, b" \xff\xfe{\n"]
     await logs.enqueue("default", *bodies)
     await logs.dead.until(len(bodies), error_class="Malformed", type="dead_job")
     found = [reading.read_dead(piece, jid="") for body in logs.dead.bodies for piece in reading.pieces(body)]  # type: ignore[union-attr]

@@ -255,6 +255,8 @@ POISON = {
     "deep": b"[" * 10_000,
     "digits": b'{"class":"X","args":[' + b"9" * 5000 + b"]}",
     "list": b'[{"class":"X"}]',
+    "blanks": b" \xff\n",
+    "mark": b"\xef\xbb\xbf{",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from amqpjobs.model import outcomes, reading, text
 from amqpjobs.model.messages import DeadJob, Job, Unreadable
@@ -199,6 +200,13 @@ def test_times_for_the_record_do_not_keep_a_job_from_running(when: Any) -> None:
         b"5",
         b'"text"',
         b"\x1f\x8b\x08\x00\x00",
+        b" \xff\xfe\n",
+        b"\xef\xbb\xbf\xff",
+        b"\xef\xbb\xbf",
+        b"\t{not json\r\n",
+        b" [1] ",
+        b'\n{"class":5} ',
+        b' {"class":"A","args":5}\n',
     ],
 )
 def test_what_is_no_job_is_one_dead_record_with_the_raw_body(raw: bytes) -> None:
@@ -210,6 +218,14 @@ def test_what_is_no_job_is_one_dead_record_with_the_raw_body(raw: bytes) -> None
     assert isinstance(dead, DeadJob)
     assert (dead.original, dead.jid, dead.queue, dead.died_at, dead.job) == (raw, "m", "from", 9.0, None)
     assert (dead.error_class, dead.error_message) == (bad.error_class, bad.error_message)
+
+
+@given(st.binary(max_size=20), st.sampled_from([b"", b" ", b"\n", b"\t", b"\r", b"\xef\xbb\xbf", b"\0"]), st.booleans())
+def test_no_byte_of_garbage_is_lost(garbage: bytes, around: bytes, before: bool) -> None:
+    raw = around + garbage if before else garbage + around
+    bad = reading.read_job(raw, queue="from", jid="derived")
+    assert isinstance(bad, Unreadable)
+    assert bad.raw == raw
 
 
 def test_words_that_cannot_be_encoded_become_safe_and_arguments_stay_as_sent() -> None:

@@ -42,6 +42,7 @@ def test_a_job_that_can_be_sent_somewhere_is_kept_as_a_job_digit_by_digit() -> N
         (b'{"class":"C","queue":"no/name"}', "", {"class": "C", "jid": "made"}),
         (b"\xff\x00", "default", {"raw_base64": base64.b64encode(b"\xff\x00").decode(), "jid": "made"}),
         (b"", "x", {"raw": "", "jid": "made"}),
+        (b" not json\n", "x", {"raw": " not json\n", "jid": "made"}),
         (b'{"args":[1]}', "default", {"raw": '{"args":[1]}'}),
     ],
 )
@@ -65,6 +66,8 @@ DEATH = {
         (b'[{"jid":"j","class":"C"}]', None, None),
         (b'{"jid":"j","class":7}', "j", None),
         (b"\xff", None, None),
+        (b" \xff\n", None, None),
+        (b' {"class":7}\n', None, None),
     ],
 )
 def test_what_a_queue_gave_up_is_one_record_whatever_it_is(body: bytes, jid: str | None, cls: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import select
@@ -17,11 +18,14 @@ from urllib.parse import quote
 
 import httpx
 import pika
+import psutil
 
 from amqpjobs.addresses import Address, bracketed, brokers, web
 from benchmarks.processes import ROOT, BenchmarkError
 
 START_TIMEOUT = 90.0
+USUAL_CARRIERS = 512
+"""KiB: what RabbitMQ starts Erlang with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,11 @@ class Broker:
 
     @property
     def version(self) -> str:
-        """Product and version."""
+        """Product and version, and how large its heaps' carriers are where it runs here and was told."""
         overview = self.api("GET", "overview")
-        return f"{overview.get('product_name', 'RabbitMQ')} {overview.get('product_version', '?')}"
+        carriers = heap_carriers(self.address.port)
+        told = f", heap carriers of {carriers // 1024} MB" if carriers else ""
+        return f"{overview.get('product_name', 'RabbitMQ')} {overview.get('product_version', '?')}{told}"
 
     @contextlib.contextmanager
     def vhost(self) -> Iterator[str]:
@@ -69,6 +75,15 @@ class Broker:
     def channels(self, vhost: str) -> int:
         """How many channels are open in a virtual host."""
         return len(self.api("GET", f"vhosts/{quote(vhost, safe='')}/channels"))
+
+
+def heap_carriers(port: int) -> int | None:
+    """KiB of `+MHlmbcs` of the Erlang node that listens on this machine's port, if it is more than RabbitMQ's own."""
+    listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
+    pid = next((each.pid for each in listening if each.laddr and each.laddr.port == port), None)
+    arguments = psutil.Process(pid).cmdline() if pid else []
+    sizes = [int(size) for name, size in itertools.pairwise(arguments) if name == "-MHlmbcs"]
+    return sizes[-1] if sizes and sizes[-1] > USUAL_CARRIERS else None  # the last one counts
 
 
 class Depths:

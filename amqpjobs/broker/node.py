@@ -27,6 +27,13 @@ Probe = Callable[[str], Awaitable[None]]
 
 INSTALL_HINT = "RabbitMQ is not installed: `apt-get install rabbitmq-server`, or set AMQPJOBS_URL to a broker that runs"
 
+HEAPS = "+MHsbct 16384 +MHlmbcs 32768"
+"""Erlang's allocator: heaps of up to 16 MB share carriers of 32 MB (both in KiB, as `erts_alloc` has them).
+
+RabbitMQ's own is 512 KiB, to keep memory small: then a busy queue's heap of 4 MB is mapped and unmapped at each of its
+hundred collections a second. That takes a sixth of the rate from 4.0 and 4.3; 3.10 is the same either way.
+"""
+
 # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on root and switches to the user `rabbitmq`, who may not
 # enter our data folder: the script behind it is asked first.
 _FOLDERS = ("/usr/lib/rabbitmq/bin", "/usr/local/sbin", "/opt/homebrew/sbin", "/usr/sbin")
@@ -223,7 +230,7 @@ class PrivateNode:
             "RABBITMQ_MNESIA_BASE": f"{data}/mnesia",
             "RABBITMQ_LOG_BASE": f"{data}/log",
             "RABBITMQ_PID_FILE": f"{data}/node.pid",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{quiet} {local}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{quiet} {HEAPS} {local}",
             "RABBITMQ_CTL_ERL_ARGS": local,
             # Without a service manager the start script stays as a shell between us and the node: then its process id
             # is not the node's, and the signal at our death would reach the shell only.

@@ -65,7 +65,14 @@ def _git(tree: Path, *arguments: str) -> str:
 
 
 def _product(
-    key: str, driver: str, title: str, jobs: int, tree: Path = ROOT, *, more: Mapping[str, str] = MappingProxyType({})
+    key: str,
+    driver: str,
+    title: str,
+    jobs: int,
+    tree: Path = ROOT,
+    *,
+    more: Mapping[str, str] = MappingProxyType({}),
+    durability: str = DURABILITY,
 ) -> Product:
     def ours(command: Command) -> Command:
         return replace(command, environment={**command.environment, **more})
@@ -75,7 +82,7 @@ def _product(
         title=title,
         version=lambda: f"amqpjobs {__version__}, {commit(tree)}",
         how="100 jobs a process on its event loop",
-        durability=DURABILITY,
+        durability=durability,
         jobs=jobs,
         enqueue=lambda place, jobs, job: ours(produce(place, driver, "many", str(jobs), job, tree=tree)),
         workers=lambda place, count: [ours(worker(place, driver, tree=tree)) for _ in range(count)],
@@ -92,6 +99,14 @@ PLAIN = _product(
     "ours-plain", "lean", "amqpjobs, queues without priorities", 40_000, more={"AMQPJOBS_MAX_PRIORITY": "0"}
 )
 """As the peers' queues are."""
+QUORUM = _product(
+    "ours-quorum",
+    "lean",
+    "amqpjobs, quorum queues",
+    60_000,
+    more={"AMQPJOBS_QUEUE_TYPE": "quorum"},
+    durability=f"{DURABILITY}; each on disk (fsync) before its confirm",
+)
 AIORMQ = _product("ours-aiormq", "aiormq", "amqpjobs, driver aiormq", 12_000)
 BEFORE_LEAN = _product("before-lean", "lean", "amqpjobs before the hot path", 16_000, _OLDER)
 BEFORE_AIORMQ = _product("before-aiormq", "aiormq", "amqpjobs before it, driver aiormq", 8_000, _OLDER)

@@ -10,7 +10,7 @@ from benchmarks.report.tables import figured, number, size, table
 from benchmarks.report.targets import TARGETS, Results, no_op
 
 Figures = Mapping[str, Any]
-OURS = ("ours-lean", "ours-aiormq")
+OURS = ("ours-lean", "ours-quorum", "ours-plain", "ours-aiormq")
 YARDSTICKS = ("yardstick", "trial")
 BEFORE = ("before-lean", "before-aiormq")
 DRIVERS = {"lean": "driver `lean` (the default)", "aiormq": "driver `aiormq`", "yardstick": "bare yardstick"}
@@ -114,8 +114,12 @@ def payloads(figures: Figures) -> list[str]:
 
 
 def brokers(figures: Figures) -> list[str]:
-    """By the broker's version."""
-    rows = [[key, figured(found["rate"]), figured(found["enqueue_rate"])] for key, found in figures.items()]
+    """By the broker's version, classic queues and quorum queues."""
+    rows = [
+        [f"{key}, {kind} queues", figured(found["rate"]), figured(found["enqueue_rate"])]
+        for key, kinds in figures.items()
+        for kind, found in kinds.items()
+    ]
     return table(["broker", "no-op jobs/s, 2 processes", "enqueued by one, jobs/s"], rows)
 
 

@@ -20,6 +20,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.aio import connect
 from amqpjobs.streams.port import Outgoing
+from benchmarks.broker import heap_carriers
 from tests.broker.reading import read_all
 from tests.conftest import Eventually
 from tests.patience import PATIENCE
@@ -32,6 +33,14 @@ def family(pid: int) -> list[psutil.Process]:
     return [parent, *parent.children(recursive=True)]
 
 
+async def room_for_heaps(node: PrivateNode) -> None:
+    """Erlang took the last of the sizes that it was told, which are ours, and the benchmarks' page says so."""
+    first = "[{instance, _, L} | _] = erlang:system_info({allocator, eheap_alloc})"
+    sizes = "[proplists:get_value(C, proplists:get_value(options, L)) || C <- [sbct, lmbcs]]"
+    assert (await node.ctl("eval", f"{first}, {sizes}.")).strip() == f"[{16 * 2**20},{32 * 2**20}]"
+    assert heap_carriers(node.port) == 32 * 1024
+
+
 async def test_it_listens_on_loopback_only_keeps_its_data_and_ends_cleanly(
     tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -42,6 +51,7 @@ async def test_it_listens_on_loopback_only_keeps_its_data_and_ends_cleanly(
     listening = [each for each in processes[0].net_connections(kind="inet") if each.status == psutil.CONN_LISTEN]
     assert {each.laddr.port for each in listening} >= {node.port, node.stream_port, node.management_port}
     assert {each.laddr.ip for each in listening} == {"127.0.0.1"}
+    await room_for_heaps(node)
     settings = Settings(url=node.url)
     connection = await connect(settings, name="test")
     await topology.ensure(connection, settings)

@@ -117,6 +117,13 @@ def test_the_page_shows_ours_wherever_it_stands() -> None:
     assert "| … against Sidekiq | at least 1.5 × | 0.5 × | **missed** |" in lines
 
 
+def test_each_broker_has_a_row_for_each_type_of_queue() -> None:
+    runs = product("", 500)["workers"]["2"]
+    found = results({"RabbitMQ 4.3.6": {"classic": runs, "quorum": runs}}, "brokers")
+    rows = [line for line in page.written(found).splitlines() if line.startswith("| RabbitMQ 4.3.6, ")]
+    assert rows == ["| RabbitMQ 4.3.6, classic queues | 500 | 1 |", "| RabbitMQ 4.3.6, quorum queues | 500 | 1 |"]
+
+
 def test_the_page_says_what_failed_and_that_the_machine_was_busy() -> None:
     found = results({}, failures={"noop celery": "no job was taken"}, after=QUIET | {"busy_percent": 60.0})
     text = page.written(found)

@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from amqpjobs.broker.node import HEAPS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +34,12 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
     assert user < start
     assert not lines[user].startswith(("USER root", "USER 0"))
     assert any("--require-hashes" in line for line in lines)
+
+
+def test_compose_starts_its_broker_as_we_start_ours() -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    assert f'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: "{HEAPS}"' in text
+    assert HEAPS in (ROOT / "docs" / "brokers.md").read_text(encoding="utf-8")
 
 
 def test_compose_opens_nothing_beyond_this_machine() -> None:

@@ -1,13 +1,11 @@
-"""amqpjobs as it is checked out, with each of its AMQP drivers; and, where BEFORE names one, an older checkout."""
+"""amqpjobs as it is checked out, in several profiles; and, where BEFORE names one, an older checkout."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from amqpjobs import __version__
 from benchmarks.peers.product import OURS, Product
@@ -18,32 +16,41 @@ QUEUE = "queue.default"
 DURABILITY = "persistent message, confirmed to the sender; its metric confirmed, then acknowledged"
 
 
-def environment(place: Place, driver: str, tree: Path = ROOT) -> dict[str, str]:
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    "lean": {"AMQPJOBS_DRIVER": "lean"},
+    "aiormq": {"AMQPJOBS_DRIVER": "aiormq"},
+    "quorum": {"AMQPJOBS_DRIVER": "lean", "AMQPJOBS_QUEUE_TYPE": "quorum"},
+    "plain": {"AMQPJOBS_DRIVER": "lean", "AMQPJOBS_MAX_PRIORITY": "0"},
+}
+"""Settings that are measured: the default first. The peers' queues are as those of `plain`."""
+
+
+def environment(place: Place, profile: str, tree: Path = ROOT) -> dict[str, str]:
     """Our settings for a program of ours, of the checkout `tree`."""
     return {
         **place.environment(),
         "PYTHONPATH": f"{tree}:{ROOT}",
         "AMQPJOBS_URL": place.amqp,
         "AMQPJOBS_MANAGEMENT_URL": place.broker.management,
-        "AMQPJOBS_DRIVER": driver,
+        **PROFILES[profile],
         "AMQPJOBS_STATE_DIR": str(place.work / "state"),
     }
 
 
-def worker(place: Place, driver: str, concurrency: int = 100, tree: Path = ROOT) -> Command:
+def worker(place: Place, profile: str, concurrency: int = 100, tree: Path = ROOT) -> Command:
     """One worker process."""
     program = [OURS, "-m", "amqpjobs.worker", "-A", "benchmarks.jobs", "-c", str(concurrency)]
-    return Command(program, environment(place, driver, tree), tree)
+    return Command(program, environment(place, profile, tree), tree)
 
 
-def scheduler(place: Place, driver: str) -> Command:
+def scheduler(place: Place, profile: str) -> Command:
     """The leader, which tells each worker that starts what holds."""
-    return Command([OURS, "-m", "amqpjobs.scheduler"], environment(place, driver, ROOT), ROOT)
+    return Command([OURS, "-m", "amqpjobs.scheduler"], environment(place, profile, ROOT), ROOT)
 
 
-def produce(place: Place, driver: str, *arguments: str, tree: Path = ROOT) -> Command:
+def produce(place: Place, profile: str, *arguments: str, tree: Path = ROOT) -> Command:
     """Our producer (benchmarks/produce.py)."""
-    return Command([OURS, "-m", "benchmarks.produce", *arguments], environment(place, driver, tree), tree)
+    return Command([OURS, "-m", "benchmarks.produce", *arguments], environment(place, profile, tree), tree)
 
 
 def check(place: Place) -> None:
@@ -66,17 +73,13 @@ def _git(tree: Path, *arguments: str) -> str:
 
 def _product(
     key: str,
-    driver: str,
+    profile: str,
     title: str,
     jobs: int,
     tree: Path = ROOT,
     *,
-    more: Mapping[str, str] = MappingProxyType({}),
     durability: str = DURABILITY,
 ) -> Product:
-    def ours(command: Command) -> Command:
-        return replace(command, environment={**command.environment, **more})
-
     return Product(
         key=key,
         title=title,
@@ -84,8 +87,8 @@ def _product(
         how="100 jobs a process on its event loop",
         durability=durability,
         jobs=jobs,
-        enqueue=lambda place, jobs, job: ours(produce(place, driver, "many", str(jobs), job, tree=tree)),
-        workers=lambda place, count: [ours(worker(place, driver, tree=tree)) for _ in range(count)],
+        enqueue=lambda place, jobs, job: produce(place, profile, "many", str(jobs), job, tree=tree),
+        workers=lambda place, count: [worker(place, profile, tree=tree)] * count,
         left=lambda place: place.queue(QUEUE),
         empty=lambda place: place.depths.purge(QUEUE),
         missing=lambda: not (tree / "amqpjobs").exists(),
@@ -95,18 +98,14 @@ def _product(
 _OLDER = Path(os.environ.get("BEFORE") or "/nonexistent")
 
 LEAN = _product("ours-lean", "lean", "amqpjobs", 40_000)
-PLAIN = _product(
-    "ours-plain", "lean", "amqpjobs, queues without priorities", 40_000, more={"AMQPJOBS_MAX_PRIORITY": "0"}
-)
-"""As the peers' queues are."""
 QUORUM = _product(
     "ours-quorum",
-    "lean",
+    "quorum",
     "amqpjobs, quorum queues",
     60_000,
-    more={"AMQPJOBS_QUEUE_TYPE": "quorum"},
     durability=f"{DURABILITY}; each on disk (fsync) before its confirm",
 )
+PLAIN = _product("ours-plain", "plain", "amqpjobs, queues without priorities", 40_000)
 AIORMQ = _product("ours-aiormq", "aiormq", "amqpjobs, driver aiormq", 12_000)
 BEFORE_LEAN = _product("before-lean", "lean", "amqpjobs before the hot path", 16_000, _OLDER)
 BEFORE_AIORMQ = _product("before-aiormq", "aiormq", "amqpjobs before it, driver aiormq", 8_000, _OLDER)

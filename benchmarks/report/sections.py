@@ -13,7 +13,12 @@ Figures = Mapping[str, Any]
 OURS = ("ours-lean", "ours-quorum", "ours-plain", "ours-aiormq")
 YARDSTICKS = ("yardstick", "trial")
 BEFORE = ("before-lean", "before-aiormq")
-DRIVERS = {"lean": "driver `lean` (the default)", "aiormq": "driver `aiormq`", "yardstick": "bare yardstick"}
+PROFILES = {
+    "lean": "driver `lean` (the default)",
+    "quorum": "the same, quorum queues",
+    "aiormq": "driver `aiormq`",
+    "yardstick": "bare yardstick",
+}
 
 
 def targets(results: Results) -> list[str]:
@@ -23,9 +28,15 @@ def targets(results: Results) -> list[str]:
         target = rating.target
         unit = f" {target.unit}" if target.unit else ""
         verdict = {None: "not measured", True: "met", False: "**missed**"}[rating.met]
-        measured = "–" if rating.value is None else f"{number(rating.value)}{unit}"
+        measured = "–" if rating.value is None else f"{_apart(rating.value, target.limit)}{unit}"
         rows.append([target.figure, f"{target.bound} {number(target.limit)}{unit}", measured, verdict])
     return table(["figure", "wanted", "measured", ""], rows)
+
+
+def _apart(value: float, limit: float) -> str:
+    """With as many digits as it takes to see on which side of the limit it is."""
+    short = number(value)
+    return f"{value:.4g}" if value != limit and short == number(limit) else short
 
 
 def no_op_table(figures: Figures, results: Results) -> list[str]:
@@ -67,7 +78,7 @@ def enqueue(figures: Figures) -> list[str]:
     """Confirmed enqueueing."""
     rows = [
         [
-            DRIVERS[key],
+            PROFILES[key],
             figured(found["many"]),
             figured(found["single_p50_ms"]) if "single_p50_ms" in found else "–",
             figured(found["single_p99_ms"]) if "single_p99_ms" in found else "–",
@@ -79,7 +90,7 @@ def enqueue(figures: Figures) -> list[str]:
 
 def latency(figures: Figures) -> list[str]:
     """Enqueue to start."""
-    rows = [[DRIVERS[key], figured(found["p50_ms"]), figured(found["p99_ms"])] for key, found in figures.items()]
+    rows = [[PROFILES[key], figured(found["p50_ms"]), figured(found["p99_ms"])] for key, found in figures.items()]
     return table(["enqueue to start at 200 jobs/s", "p50, ms", "p99, ms"], rows)
 
 
@@ -103,7 +114,7 @@ def memory(figures: Figures) -> list[str]:
 
 def start(figures: Figures) -> list[str]:
     """A worker's start."""
-    rows = [[DRIVERS[key], figured(found["seconds"])] for key, found in figures.items()]
+    rows = [[PROFILES[key], figured(found["seconds"])] for key, found in figures.items()]
     return table(["a worker's start to its first job", "seconds"], rows)
 
 

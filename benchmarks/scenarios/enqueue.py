@@ -10,16 +10,16 @@ from benchmarks.processes import answer
 from benchmarks.scenarios.session import Session
 from benchmarks.statistics import figure
 
-MANY = {"lean": 40_000, "aiormq": 8_000}
+MANY = {"lean": 40_000, "quorum": 40_000, "aiormq": 8_000}
 ONE_BY_ONE = 2_000
 
 
 def measure(session: Session) -> dict[str, Any]:
     """Nobody works meanwhile."""
     found: dict[str, Any] = {}
-    for driver in MANY:
-        with session.survives(f"enqueue {driver}"), session.place(f"enqueue-{driver}") as place:
-            found[driver] = _driver(session, place, driver)
+    for profile in MANY:
+        with session.survives(f"enqueue {profile}"), session.place(f"enqueue-{profile}") as place:
+            found[profile] = _profile(session, place, profile)
     with session.survives("enqueue yardstick"), session.place("enqueue-yardstick") as place:
         rates = []
         for _ in range(session.runs):
@@ -31,18 +31,18 @@ def measure(session: Session) -> dict[str, Any]:
     return found
 
 
-def _driver(session: Session, place: Place, driver: str) -> dict[str, Any]:
+def _profile(session: Session, place: Place, profile: str) -> dict[str, Any]:
     many, p50, p99 = [], [], []
     for number in range(session.runs + 1):
-        jobs = str(session.jobs(MANY[driver] if number else 1_000))
-        told = answer(ours.produce(place, driver, "many", jobs, "noop"), place.log)
-        one = answer(ours.produce(place, driver, "single", str(session.jobs(ONE_BY_ONE)), "noop"), place.log)
+        jobs = str(session.jobs(MANY[profile] if number else 1_000))
+        told = answer(ours.produce(place, profile, "many", jobs, "noop"), place.log)
+        one = answer(ours.produce(place, profile, "single", str(session.jobs(ONE_BY_ONE)), "noop"), place.log)
         place.depths.purge(ours.QUEUE)
         if number:  # the first warms up: it also makes the queue
             many.append(_rate(told))
             p50.append(one["p50_ms"])
             p99.append(one["p99_ms"])
-            session.say(f"enqueue, {driver}: {many[-1]:.0f}/s together; alone p50 {p50[-1]:.2f} ms")
+            session.say(f"enqueue, {profile}: {many[-1]:.0f}/s together; alone p50 {p50[-1]:.2f} ms")
     named = {"many": many, "single_p50_ms": p50, "single_p99_ms": p99}
     return {name: figure(values).as_json() for name, values in named.items()}
 

@@ -13,7 +13,7 @@ from benchmarks.scenarios.session import Session
 
 JOBS = 1_000_000
 STEPS = 10
-DRIVER = "lean"
+PROFILE = "lean"
 STATISTICS = 6.0
 """Seconds: the broker tells its management API every five."""
 LONGEST = 420.0
@@ -25,10 +25,10 @@ def measure(session: Session) -> dict[str, Any]:
     step = session.jobs(int(os.environ.get("BENCH_MEMORY_JOBS", JOBS))) // STEPS
     begin, longest = time.monotonic(), max(60.0, min(LONGEST, session.left - 20.0))
     points: list[dict[str, Any]] = []
-    with session.place("memory") as place, running([ours.worker(place, DRIVER)], place.log) as (worker,):
+    with session.place("memory") as place, running([ours.worker(place, PROFILE)], place.log) as (worker,):
         channels: list[int] = []
         for number in range(STEPS):
-            answer(ours.produce(place, DRIVER, "many", str(step), "noop"), place.log)
+            answer(ours.produce(place, PROFILE, "many", str(step), "noop"), place.log)
             _drained(place)
             points.append({"jobs": (number + 1) * step, "rss_mb": round(resident_bytes(worker) / 1e6, 1)})
             if not channels:  # from here on all that a worker opens is open

@@ -12,7 +12,7 @@ from benchmarks.statistics import figure
 
 SIZES = {100: 30_000, 1_000: 30_000, 10_000: 15_000, 100_000: 3_000}
 RUNS = 2
-DRIVER = "lean"
+PROFILE = "lean"
 
 
 def measure(session: Session) -> dict[str, Any]:
@@ -23,9 +23,9 @@ def measure(session: Session) -> dict[str, Any]:
             rates, enqueued = [], []
             for _ in range(min(RUNS, session.runs)):
                 jobs = session.jobs(count)
-                told = answer(ours.produce(place, DRIVER, "many", str(jobs), "noop", str(size)), place.log)
+                told = answer(ours.produce(place, PROFILE, "many", str(jobs), "noop", str(size)), place.log)
                 enqueued.append(told["jobs"] / told["seconds"])
-                workers = [ours.worker(place, DRIVER)] * 2
+                workers = [ours.worker(place, PROFILE)] * 2
                 rates.append(drained(place, workers, place.queue(ours.QUEUE))[0])
                 place.depths.purge(ours.QUEUE)
                 ours.check(place)

@@ -21,21 +21,21 @@ def measure(session: Session) -> dict[str, Any]:
     The first start is dropped.
     """
     found: dict[str, Any] = {}
-    for driver in ("lean", "aiormq"):
-        with session.survives(f"start {driver}"), session.place(f"start-{driver}") as place:
-            with running([ours.scheduler(place, driver)], place.log):
-                seconds = [_started(place, driver) for _ in range(STARTS + 1)][1:]
-            found[driver] = {"seconds": figure(seconds).as_json()}
-            session.say(f"start, {driver}: {found[driver]['seconds']['median']:.2f} s to the first job")
+    for profile in ("lean", "aiormq"):
+        with session.survives(f"start {profile}"), session.place(f"start-{profile}") as place:
+            with running([ours.scheduler(place, profile)], place.log):
+                seconds = [_started(place, profile) for _ in range(STARTS + 1)][1:]
+            found[profile] = {"seconds": figure(seconds).as_json()}
+            session.say(f"start, {profile}: {found[profile]['seconds']['median']:.2f} s to the first job")
     return found
 
 
-def _started(place: Place, driver: str) -> float:
+def _started(place: Place, profile: str) -> float:
     """By the wall clock of one machine."""
     place.ticks.write_text("")
-    answer(ours.produce(place, driver, "many", "1", "begun"), place.log)
+    answer(ours.produce(place, profile, "many", "1", "begun"), place.log)
     begin = time.time()
-    with running([ours.worker(place, driver)], place.log):
+    with running([ours.worker(place, profile)], place.log):
         while not (line := place.ticks.read_text()).endswith("\n"):
             if time.time() - begin > LONGEST:
                 raise BenchmarkError(f"the worker began nothing within {LONGEST:.0f} s: {last_lines(place.log)}")

@@ -27,7 +27,7 @@ class Kind:
 
 TASKS = Kind("tasks", "sleep_10_ms", bare.TASKS, bare.TASKS / bare.TASK_SECONDS, 30_000)
 THREADS = Kind("threads", "sleep_1_ms", bare.THREADS, bare.THREADS / bare.THREAD_SECONDS, 15_000)
-DRIVER = "lean"
+PROFILE = "lean"
 
 
 def asynchronous(session: Session) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def _measured(session: Session, kind: Kind) -> dict[str, Any]:
             told = answer(Command([sys.executable, "-m", "benchmarks.bare", kind.key]), place.log)
             bare_rates.append(told["jobs"] / told["seconds"])
             jobs = session.jobs(kind.jobs)
-            answer(ours.produce(place, DRIVER, "many", str(jobs), kind.job), place.log)
-            worker = ours.worker(place, DRIVER, kind.at_a_time)
+            answer(ours.produce(place, PROFILE, "many", str(jobs), kind.job), place.log)
+            worker = ours.worker(place, PROFILE, kind.at_a_time)
             rates.append(drained(place, [worker], place.queue(ours.QUEUE))[0])
             place.depths.purge(ours.QUEUE)
             ours.check(place)

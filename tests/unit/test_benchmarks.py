@@ -117,6 +117,11 @@ def test_the_page_shows_ours_wherever_it_stands() -> None:
     assert "| … against Sidekiq | at least 1.5 × | 0.5 × | **missed** |" in lines
 
 
+def test_a_figure_that_just_misses_shows_that_it_does() -> None:
+    found = results({"ours-lean": product("amqpjobs", 1_499), "sidekiq": product("Sidekiq", 1_000)})
+    assert "| … against Sidekiq | at least 1.5 × | 1.499 × | **missed** |" in page.written(found).splitlines()
+
+
 def test_each_broker_has_a_row_for_each_type_of_queue() -> None:
     runs = product("", 500)["workers"]["2"]
     found = results({"RabbitMQ 4.3.6": {"classic": runs, "quorum": runs}}, "brokers")

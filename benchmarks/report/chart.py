@@ -8,7 +8,9 @@ from html import escape
 
 from benchmarks.report.tables import number
 
-WIDTH, LEFT, RIGHT = 760, 210, 90
+WIDTH, RIGHT = 760, 90
+LETTER = 7.3
+"""Pixels that a letter of a label may be wide: fonts differ, and a label that is cut names nobody."""
 ROW, BAR, TOP, BOTTOM = 30, 18, 44, 12
 
 STYLE = """
@@ -44,18 +46,19 @@ def drawn(title: str, note: str, bars: Sequence[Bar]) -> str:
         f"<style>{STYLE}</style>",
         f'<text class="title" x="8" y="24">{escape(title)}</text>',
     ]
+    left = round(18 + LETTER * max((len(bar.label) for bar in ordered), default=0))
     for place, bar in enumerate(ordered):
-        parts += _bar(bar, TOP + ROW * place, (WIDTH - LEFT - RIGHT) / most)
+        parts += _bar(bar, TOP + ROW * place, left, (WIDTH - left - RIGHT) / most)
     parts.append(f'<text class="note" x="8" y="{height - 10}">{escape(note)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _bar(bar: Bar, top: int, scale: float) -> list[str]:
-    length, low, high = bar.median * scale, LEFT + bar.low * scale, LEFT + bar.high * scale
+def _bar(bar: Bar, top: int, left: int, scale: float) -> list[str]:
+    length, low, high = bar.median * scale, left + bar.low * scale, left + bar.high * scale
     middle = top + BAR / 2
     return [
-        f'<text x="{LEFT - 10}" y="{top + 14}" text-anchor="end">{escape(bar.label)}</text>',
-        f'<rect class="{bar.kind}" x="{LEFT}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>',
+        f'<text x="{left - 10}" y="{top + 14}" text-anchor="end">{escape(bar.label)}</text>',
+        f'<rect class="{bar.kind}" x="{left}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>',
         f'<line class="span" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>',
-        f'<text x="{max(high, LEFT + length) + 8:.1f}" y="{top + 14}">{number(bar.median)}</text>',
+        f'<text x="{max(high, left + length) + 8:.1f}" y="{top + 14}">{number(bar.median)}</text>',
     ]

@@ -145,3 +145,10 @@ def test_the_chart_is_an_svg_with_the_longest_bar_first() -> None:
     assert kinds == ["ours", "bar"]
     assert widths[0] == pytest.approx(2 * widths[1], abs=0.2)
     assert "slow & old" in [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_charts_longest_label_has_room() -> None:
+    label = "amqpjobs, queues without priorities, on a broker of its own"
+    root = ElementTree.fromstring(drawn("jobs", "a note", [Bar(label, "ours", 100, 90, 120), Bar("x", "bar", 1, 1, 1)]))
+    ends = {each.text: float(each.get("x", 0)) for each in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert ends[label] == ends["x"] >= 7 * len(label)

@@ -52,7 +52,8 @@ async def test_the_api_tells_what_a_queue_is_declared_with_not_what_we_would(
 ) -> None:
     connection = await link.connection()
     await topology.ensure(connection, settings)
-    await topology.ensure_queue(connection, settings.model_copy(update={"max_priority": 3}), "default")
+    others = settings.model_copy(update={"queue_type": "classic", "max_priority": 3})
+    await topology.ensure_queue(connection, others, "default")
 
     async def told() -> bool:
         found = (await inspect.queues(connection, settings, {"default"}))["default"]

@@ -123,7 +123,7 @@ async def test_a_site_chooses_how_many_priorities_its_queues_have(
     highest: int, expected: list[int | None], link: Link, settings: Settings
 ) -> None:
     connection = await link.connection()
-    await declare(connection, settings.model_copy(update={"max_priority": highest}))
+    await declare(connection, settings.model_copy(update={"queue_type": "classic", "max_priority": highest}))
     publisher = await connection.publisher()
     for priority in PUBLISHED:
         await publisher.publish(Outgoing(b"{}", names.JOBS_EXCHANGE, "default", Properties(priority=priority)))

@@ -101,9 +101,11 @@ async def _take(connection: Connection, queue: str, enough: Callable[[list[Incom
         if done.is_set():
             return
         found.append(message)
-        consumer.ack(message.tag)
         if enough(found):
             done.set()
+        if done.is_set() or len(found) % 50 == 0:
+            # not one by one: of a quorum queue RabbitMQ holds back what comes after 32, and forgets it with the channel
+            consumer.ack(message.tag, multiple=True)
 
     consumer = await once_up(lambda: connection.consume(queue, take, prefetch=100))
     async with asyncio.timeout(PATIENCE):

@@ -24,6 +24,7 @@ from amqpjobs.addresses import Address, bracketed, brokers, web
 from benchmarks.processes import ROOT, BenchmarkError
 
 START_TIMEOUT = 90.0
+HERE = ("127.0.0.1", "localhost", "::1")
 USUAL_CARRIERS = 512
 """KiB: what RabbitMQ starts Erlang with."""
 
@@ -55,7 +56,7 @@ class Broker:
     def version(self) -> str:
         """Product and version, and how large its heaps' carriers are where it runs here and was told."""
         overview = self.api("GET", "overview")
-        carriers = heap_carriers(self.address.port)
+        carriers = heap_carriers(self.address.port) if self.address.host in HERE else None
         told = f", heap carriers of {carriers // 1024} MB" if carriers else ""
         return f"{overview.get('product_name', 'RabbitMQ')} {overview.get('product_version', '?')}{told}"
 
@@ -78,10 +79,16 @@ class Broker:
 
 
 def heap_carriers(port: int) -> int | None:
-    """KiB of `+MHlmbcs` of the Erlang node that listens on this machine's port, if it is more than RabbitMQ's own."""
-    listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
-    pid = next((each.pid for each in listening if each.laddr and each.laddr.port == port), None)
-    arguments = psutil.Process(pid).cmdline() if pid else []
+    """KiB of `+MHlmbcs` of the Erlang node that listens on this machine's port, if it is more than RabbitMQ's own.
+
+    None too where this user may not see who listens.
+    """
+    try:
+        listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
+        pid = next((each.pid for each in listening if each.laddr and each.laddr.port == port), None)
+        arguments = psutil.Process(pid).cmdline() if pid else []
+    except psutil.Error:
+        return None
     sizes = [int(size) for name, size in itertools.pairwise(arguments) if name == "-MHlmbcs"]
     return sizes[-1] if sizes and sizes[-1] > USUAL_CARRIERS else None  # the last one counts
 

@@ -31,7 +31,8 @@ HEAPS = "+MHsbct 16384 +MHlmbcs 32768"
 """Erlang's allocator: heaps of up to 16 MB share carriers of 32 MB (both in KiB, as `erts_alloc` has them).
 
 RabbitMQ's own is 512 KiB, to keep memory small: then a busy queue's heap of 4 MB is mapped and unmapped at each of its
-hundred collections a second. That takes a sixth of the rate from 4.0 and 4.3; 3.10 is the same either way.
+hundred collections a second. That takes a sixth to a quarter of the rate from 4.0 and 4.3 (docs/brokers.md); 3.10 is
+the same either way.
 """
 
 # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on root and switches to the user `rabbitmq`, who may not

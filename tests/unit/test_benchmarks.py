@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.broker import Broker, known
 from benchmarks.report import page
 from benchmarks.report.chart import Bar, drawn
 from benchmarks.report.tables import figured, number, table
@@ -120,6 +121,13 @@ def test_the_page_shows_ours_wherever_it_stands() -> None:
 def test_a_figure_that_just_misses_shows_that_it_does() -> None:
     found = results({"ours-lean": product("amqpjobs", 1_499), "sidekiq": product("Sidekiq", 1_000)})
     assert "| … against Sidekiq | at least 1.5 × | 1.499 × | **missed** |" in page.written(found).splitlines()
+
+
+def test_what_listens_here_says_nothing_of_a_broker_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.broker.heap_carriers", lambda port: 32 * 1024)
+    monkeypatch.setattr(Broker, "api", lambda *_: {"product_name": "RabbitMQ", "product_version": "4.3.6"})
+    assert known("amqp://127.0.0.1:5672/").version == "RabbitMQ 4.3.6, heap carriers of 32 MB"
+    assert known("amqp://broker.example:5672/").version == "RabbitMQ 4.3.6"
 
 
 def test_each_broker_has_a_row_for_each_type_of_queue() -> None:

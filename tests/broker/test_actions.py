@@ -28,6 +28,7 @@ from amqpjobs.streams.views import DelayedView
 from tests.broker.bench import Bench, scheduled
 from tests.broker.test_scheduler import scheduler as scheduler  # noqa: PLC0414 (a fixture)
 from tests.conftest import Eventually
+from tests.patience import PATIENCE
 
 DONE, NOT_FOUND, CONFLICT = Verdict.DONE, Verdict.NOT_FOUND, Verdict.CONFLICT
 
@@ -172,7 +173,7 @@ async def test_what_the_leader_has_claimed_is_a_conflict_and_every_view_says_so(
         control.write_term("E", 7, by="test", at=1.0),
         control.write_claimed("E", 7, [row.entry]),
     ):
-        await leader.append([text.dump(entry)], timeout=10)
+        await leader.append([text.dump(entry)], timeout=PATIENCE)
     action = await operator.does("delete", names.SCHEDULED, "claimed", "free")
     assert [result.verdict for result in action.told] == [CONFLICT, DONE]
     assert await operator.verdicts("trigger", names.SCHEDULED, "claimed") == [CONFLICT]
@@ -234,7 +235,7 @@ async def test_a_thousand_dead_jobs_requeued_by_all_run_once_each(
     action = await operator.does_to_all("requeue", names.DEAD, Where(cls="C", queue="default"))
     assert (action.asked, action.counts, action.unknown) == (1000, Counter({DONE: 1000}), 0)
     assert len(action.told) == 1000
-    await eventually(lambda: len(bench.jobs) >= 1000, timeout=30)
+    await eventually(lambda: len(bench.jobs) >= 1000)
     await operator.knows(names.DEAD, 2, eventually)
     assert bench.counts == Counter(jids)
     assert {job["retry_count"] for job in bench.jobs} == {0}
@@ -307,7 +308,7 @@ async def test_after_retention_nothing_can_be_restored_and_it_says_why(
 
         for _ in range(30):
             await bench.put(names.DEAD, dead("filler", args=["x" * 3000]))
-        await eventually(trimmed, timeout=30)
+        await eventually(trimmed)
 
 
 async def test_the_record_says_who_did_what_and_survives(

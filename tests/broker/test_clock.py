@@ -121,7 +121,7 @@ async def test_a_standby_whose_clock_differs_takes_over_and_repeats_nothing(
         await eventually(lambda: len(bench.jobs) >= 22)  # the recurring one
         async with running(settings, second_clock) as second:
             await first.stop()
-            await eventually(lambda: second.leading, timeout=30)
+            await eventually(lambda: second.leading)
             term = second.leaders[0].view.facts().term
             await bench.put(names.SCHEDULED, scheduled("due by its clock", second_clock.wall() - 1))
             await eventually(lambda: bench.counts["due by its clock"] == 1)

@@ -19,6 +19,7 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.model import names, reading
 from amqpjobs.model.controls import write_cancel, write_order, write_pause, write_resume
 from amqpjobs.model.messages import DeadJob, Heartbeat, JobMetric, RetryEntry
+from amqpjobs.model.processes import STALE_AFTER
 from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.link import Link
@@ -265,7 +266,7 @@ async def test_it_beats_every_ten_seconds(site: Site, logs: Logs) -> None:
     await logs.enqueue("default", *(job(f"busy {n}", "slow", 12, queue="default") for n in range(4)))
     beats = await logs.beats.until(3, pid=site.default.pid, state="running")
     pauses = [later["beat"] - earlier["beat"] for earlier, later in itertools.pairwise(beats)]
-    assert all(8 < pause < 15 for pause in pauses)
+    assert all(8 < pause < STALE_AFTER for pause in pauses)
     busy = await logs.beats.until(pid=site.default.pid, busy=4)
     assert {running["jid"] for running in busy[0]["running"]} == {f"busy {n}" for n in range(4)}
     for n in range(4):

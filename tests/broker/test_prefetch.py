@@ -13,6 +13,7 @@ from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection
 from tests.broker.conftest import Watches, Workers
 from tests.conftest import Eventually
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -54,16 +55,16 @@ async def test_quick_jobs_widen_the_window_and_slow_ones_narrow_it_again(
         widest = max(widest, feed._window.size)
         return widest > 20
 
-    await eventually(widened, timeout=30)
+    await eventually(widened)
     # What was given back meanwhile, on a machine that stood still for a second, may come after some of the slow ones.
-    await eventually(lambda: worker.busy == 10 and sum(name.startswith("slow") for name in ran) == 10, timeout=60)
-    await eventually(lambda: feed._window.size == 20 and worker._fetcher.buffered <= 40, timeout=30)
+    await eventually(lambda: worker.busy == 10 and sum(name.startswith("slow") for name in ran) == 10)
+    await eventually(lambda: feed._window.size == 20 and worker._fetcher.buffered <= 40)
     connection = await link.connection()
-    async with asyncio.timeout(30):  # another worker could have the rest
+    async with asyncio.timeout(PATIENCE):  # another worker could have the rest
         while (await left(connection)) < 400 - 10 - 40:
             pass
     gate.set()
-    await metrics.until(3400, timeout=60)
+    await metrics.until(3400)
     assert sorted(ran) == sorted([f"quick {n}" for n in range(3000)] + [f"slow {n}" for n in range(400)])
 
 
@@ -81,5 +82,5 @@ async def test_a_given_prefetch_stays(
         most = max(most, worker._fetcher.buffered + worker.busy)
         return len(metrics.entries) == 500
 
-    await eventually(done, timeout=30)
+    await eventually(done)
     assert most <= 3

@@ -34,7 +34,9 @@ async def three(programs: Programs, settings: Settings, eventually: Eventually) 
 
 async def schedule(link: Link, total: int, due: float) -> None:
     appender = Appender(link, names.SCHEDULED, clock=SystemClock())
-    await appender.append([json.dumps(scheduled(f"s{number}", due)).encode() for number in range(total)], timeout=30)
+    await appender.append(
+        [json.dumps(scheduled(f"s{number}", due)).encode() for number in range(total)], timeout=PATIENCE
+    )
     await appender.close()
 
 

@@ -74,8 +74,7 @@ async def test_jobs_run_and_are_acknowledged_with_a_metric_each(
         assert (metric["type"], metric["job_class"], metric["status"]) == ("job_metric", cls, "success")
         assert (metric["attempt"], metric["queue"]) == (1, "default")
         assert metric["worker_identity"] == worker.identity.name
-        assert 0 <= metric["duration_ms"] < 5000
-        assert 0 <= metric["wait_ms"] < 20_000
+        assert 0 <= metric["duration_ms"] <= metric["wait_ms"] + metric["duration_ms"] < 1000 * PATIENCE
     assert await workers.left() == 0
 
 
@@ -93,7 +92,7 @@ async def test_a_failure_waits_in_retries_with_its_backoff_and_is_acknowledged(
     assert (entry["type"], entry["jid"], entry["retry_count"], entry["attempt"]) == ("retry", jid, 1, 1)
     assert (entry["error_class"], entry["error_message"]) == ("ValueError", "no 7")
     assert 15 <= entry["retry_at"] - entry["failed_at"] <= 45
-    assert abs(entry["failed_at"] - time.time()) < 20
+    assert abs(entry["failed_at"] - time.time()) < PATIENCE
     assert (entry["job"]["jid"], entry["job"]["args"], entry["job"]["meta"]) == (jid, [7], {"mine": 1})
     assert 'raise ValueError(f"no {n}")' in entry["backtrace"]
     assert "executor.py" not in entry["backtrace"]
@@ -321,7 +320,7 @@ async def test_retry_fail_and_snooze_are_what_a_handler_may_ask_for(
     assert again["retry_at"] - again["failed_at"] == pytest.approx(500)
     assert (final["jid"], final["error_message"]) == ("fail", "never")
     assert (later["jid"], later["reschedule"], later["job"]["retry_count"]) == ("snooze", True, 0)
-    assert abs(later["scheduled_at"] - time.time() - 300) < 20
+    assert abs(later["scheduled_at"] - time.time() - 300) < PATIENCE
     assert await workers.left() == 0
     assert sorted(entry["jid"] for entry in metrics.entries) == ["fail", "retry"]
 

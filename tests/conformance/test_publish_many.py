@@ -13,6 +13,7 @@ from amqpjobs.streams.port import Batch, Connection, Outgoing, Properties, Publi
 from tests.broker.reading import take_all
 from tests.conformance.conftest import Connect
 from tests.conftest import Broker, Eventually
+from tests.patience import PATIENCE
 
 CLASSIC = {"x-queue-type": "classic"}
 
@@ -151,7 +152,7 @@ async def test_a_connection_closed_by_force_tells_of_each_message(
 
     publishing = asyncio.gather(*(publish() for _ in range(3)))
     await eventually(closed)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await publishing
     assert all(each.pending == set() for each in sent)
     assert {error for each in sent for error in kinds(each).values()} == {ConnectionLost}
@@ -175,7 +176,7 @@ async def test_a_blocked_broker_holds_a_batch_up_and_the_socket_what_it_can(
             await asyncio.shield(publishing)
     assert large.failed == {}
     await node.ctl("set_vm_memory_high_watermark", "0.6")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(probe, publishing)
     assert large.pending == set()
     assert large.failed == {}

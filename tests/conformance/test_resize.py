@@ -7,6 +7,7 @@ import asyncio
 from amqpjobs.streams.port import Connection
 from tests.conformance.test_port import CLASSIC, Inbox, fill, numbers
 from tests.conftest import Eventually
+from tests.patience import PATIENCE
 
 
 async def test_a_wider_prefetch_brings_more_and_loses_nothing(connection: Connection) -> None:
@@ -68,6 +69,6 @@ async def test_a_deleted_queue_ends_a_consumer_that_was_resized(connection: Conn
     consumer = await connection.consume("q", Inbox(), prefetch=2)
     await consumer.resize(4)
     await connection.delete_queue("q")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.wait([consumer.lost])
     assert consumer.lost.exception() is not None

@@ -16,6 +16,7 @@ from amqpjobs.worker.context import JobContext
 from amqpjobs.worker.executor import MANY_TOGETHER, TOGETHER, Executor
 from amqpjobs.worker.run import Ended, Run
 from amqpjobs.worker.subscription import Delivery, Subscription
+from tests.patience import PATIENCE
 
 AT_ONCE = 200
 
@@ -70,7 +71,7 @@ async def test_jobs_are_told_of_in_large_groups_only_where_they_take_the_loop_no
         all_ended.clear()
         for _ in range(AT_ONCE):
             executor.start(run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await all_ended.wait()
 
     assert executor.together == TOGETHER, "until it is known how long jobs take they may take long"

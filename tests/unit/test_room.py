@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from amqpjobs.streams.room import Room
+from tests.patience import PATIENCE
 
 
 async def test_who_asked_first_is_served_first_whatever_its_size() -> None:
@@ -35,5 +36,5 @@ async def test_one_that_gives_up_holds_nobody_up_and_keeps_nothing() -> None:
     room.give(2)
     late.cancel()  # in the moment in which it was given what it asked for
     await asyncio.gather(late, return_exceptions=True)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         assert await room.take(2) == 2

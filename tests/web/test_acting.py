@@ -19,6 +19,7 @@ from amqpjobs.settings import Settings
 from amqpjobs.streams import topology
 from amqpjobs.streams.append import Appender
 from amqpjobs.streams.link import Link
+from tests.patience import PATIENCE
 from tests.web import entries
 from tests.web.conftest import Dashboard, Publish, serving
 
@@ -164,7 +165,7 @@ async def test_a_claimed_job_is_a_conflict(visitor: Visitor, link: Link) -> None
         control.write_term("E", 7, by="test", at=1.0),
         control.write_claimed("E", 7, [item["entry"]]),
     ):
-        await leader.append([text.dump(entry)], timeout=10)
+        await leader.append([text.dump(entry)], timeout=PATIENCE)
     await leader.close()
     response = await visitor.does("DELETE", "/api/scheduled-jobs/claimed", params={"entry": item["entry"]})
     assert (response.status_code, response.headers["content-type"]) == (409, "application/problem+json")
@@ -186,7 +187,7 @@ async def test_a_dead_job_is_run_again_by_the_scheduler(
     async def queued() -> bool:
         return bool((await visitor.dashboard.figures())["queues"].get("default", {}).get("ready") == 1)
 
-    await eventually(queued, timeout=20)
+    await eventually(queued)
 
 
 async def test_what_the_cap_dropped_is_told(

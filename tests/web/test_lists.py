@@ -46,7 +46,7 @@ async def filled(dashboard: Dashboard, publish: Publish, eventually: Eventually)
         found = await dashboard.get("/api/retries", params={"q": "example.com", "limit": 1})
         return found.headers["X-Total-Count"] == str(COUNT) and "X-Indexed-Up-To" not in found.headers
 
-    await eventually(indexed, timeout=20)
+    await eventually(indexed)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from amqpjobs.jobs import JobFunction
 from amqpjobs.payload import EnqueueOptions
-from amqpjobs.streams.errors import BrokerError
+from amqpjobs.streams.errors import BrokerError, BrokerUnavailable
 from amqpjobs.streams.port import Outgoing
 
 WINDOW = 1000
@@ -17,6 +17,16 @@ WINDOW_BYTES = 4 * 1024 * 1024
 """A window closes at this size: what is unconfirmed waits in memory, here and in the broker."""
 UNDER_WAY = 3
 """Windows that are published and not yet confirmed; the broker is never without work while another one is read."""
+LAST = 10
+"""Jobs at the end of a long call that are published apart, once the broker has all the others.
+
+A classic queue of RabbitMQ 4 keeps what it wrote last in its memory: up to a thousand jobs, each of which holds on to
+the 128 KB in which a bulk of them came. Erlang then goes through the queue's whole heap at every second collection, and
+workers get what is there a seventh more slowly (docs/brokers.md), until somebody else enqueues. After these ten it is
+these ten that are kept.
+"""
+LONG = 300
+"""Jobs of a call that is a long one: for fewer, waiting for the broker once more costs more than it gains."""
 
 Arguments = Sequence[Any] | Mapping[str, Any]
 Call = (
@@ -87,26 +97,47 @@ class Bulk:
 
     def __init__(self, calls: Iterable[Call], message: Callable[[Call], Outgoing]) -> None:
         self._messages = map(message, calls)
+        self._count = 0
+        self._ahead: list[Outgoing] = []
+        self._last: list[Outgoing] = []
         self._confirmed: list[str] = []
         self._unconfirmed: dict[str, BaseException] = {}
         self._error: BaseException | None = None
 
     def read(self) -> list[Outgoing]:
         """The next window; empty at the end, and once anything failed."""
-        window: list[Outgoing] = []
-        size = 0
         if self._error is not None:
-            return window
+            return []
+        window, self._ahead = self._ahead, []
+        size = sum(len(message.body) for message in window)
         try:
             for message in self._messages:
                 window.append(message)
                 size += len(message.body)
-                if len(window) >= WINDOW or size >= WINDOW_BYTES:
-                    break
+                if len(window) >= WINDOW + LAST or size >= WINDOW_BYTES:
+                    return self._cut(window)
         except Exception as error:
             self._error = error
-            window = []
-        return window
+            return window[:WINDOW] if len(window) >= WINDOW else []
+        return self._ended(window)
+
+    def last(self) -> list[Outgoing]:
+        """What is to be published when all windows are settled; empty where nothing is, and once anything failed."""
+        if self._error is not None:
+            return []
+        last, self._last = self._last, []
+        return last
+
+    def _cut(self, window: list[Outgoing]) -> list[Outgoing]:
+        self._ahead = window[WINDOW:]
+        self._count += len(window) - len(self._ahead)
+        return window[:WINDOW]
+
+    def _ended(self, window: list[Outgoing]) -> list[Outgoing]:
+        if self._last or self._count + len(window) <= LONG:
+            return window
+        self._last = window[-LAST:]
+        return window[:-LAST]
 
     def settled(self, window: Sequence[Outgoing], failed: Mapping[int, BrokerError]) -> None:
         """What became of a window; they are told in their order. `failed`: why not, by index."""
@@ -121,6 +152,9 @@ class Bulk:
         error = self._error
         if error is None:
             return self._confirmed
+        for message in self._ahead + self._last:
+            unsent = BrokerUnavailable("not sent: one before it had failed")
+            self._unconfirmed[str(message.properties.message_id)] = unsent
         if self._confirmed or self._unconfirmed:
             raise PartlyEnqueued(self._confirmed, self._unconfirmed, error) from error
         raise error

@@ -130,6 +130,8 @@ class Client:
             while sending:
                 first, task = sending.popleft()
                 bulk.settled(first, await task)
+            if last := bulk.last():
+                bulk.settled(last, await self.send(last))
         finally:
             for _, task in sending:
                 task.cancel()

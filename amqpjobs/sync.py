@@ -123,6 +123,8 @@ class SyncClient:
                 bulk.settled(first, sent.result())
         for first, sent in sending:
             bulk.settled(first, sent.result())
+        if last := bulk.last():
+            bulk.settled(last, engine.submit(engine.client.send(last)).result())
         return bulk.result()
 
     def cancel(self, *jids: str) -> None:

@@ -13,7 +13,7 @@ from amqpjobs import PartlyEnqueued, batch
 from amqpjobs.client import Client
 from amqpjobs.jobs import Registry
 from amqpjobs.settings import Settings
-from amqpjobs.streams.errors import TooLarge
+from amqpjobs.streams.errors import BrokerUnavailable, TooLarge
 from amqpjobs.streams.link import Link
 from amqpjobs.sync import SyncClient
 from tests.broker.reading import take_all
@@ -128,10 +128,13 @@ async def test_when_a_window_fails_those_under_way_with_it_are_told_and_no_other
         else:
             async with Client(small) as other:
                 await other.enqueue_many(calls())
-    assert read in range(20, 10 * batch.UNDER_WAY + 20 + 1)
-    assert caught.value.confirmed == [f"j{n}" for n in range(read) if n != 15]
-    assert list(caught.value.unconfirmed) == ["j15"]
-    found = await taken(link, "default", read - 1)
+    begun = read - batch.LAST
+    assert begun in range(20, 10 * batch.UNDER_WAY + 20 + 1)
+    assert caught.value.confirmed == [f"j{n}" for n in range(begun) if n != 15]
+    unconfirmed = caught.value.unconfirmed
+    assert list(unconfirmed) == ["j15", *(f"j{n}" for n in range(begun, read))]
+    assert {type(unconfirmed[f"j{n}"]) for n in range(begun, read)} == {BrokerUnavailable}, "read, and not sent"
+    found = await taken(link, "default", begun - 1)
     assert [job["jid"] for job in found] == caught.value.confirmed
 
 

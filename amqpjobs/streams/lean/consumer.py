@@ -11,6 +11,7 @@ from pamqp import commands
 
 from amqpjobs.streams.errors import BrokerError, ConsumerCancelled
 from amqpjobs.streams.lean.channel import BaseChannel
+from amqpjobs.streams.lean.deliveries import Deliveries
 from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import (
     DELIVER,
@@ -18,7 +19,6 @@ from amqpjobs.streams.lean.wire import (
     METHOD_ID,
     BadFrame,
     Deliver,
-    Deliveries,
     Header,
     read_deliver,
     write_ack,
@@ -104,7 +104,7 @@ class LeanConsumer(BaseChannel):
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
         """A whole delivery where it is there; else one frame."""
         if kind == METHOD and self._header is None and buffer.startswith(_DELIVER, start):
-            after = self._deliveries.read(buffer, start, end, self._socket.parser, self._take)
+            after = self._deliveries.read(buffer, start, self._socket.parser, self._take)
             if after is not None:
                 return after
         return super().frame(kind, buffer, start, end)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pamqp import decode, encode
 
-from amqpjobs.streams.port import NO_HEADERS, OFFSET_HEADER, Incoming, Properties, Scalar
+from amqpjobs.streams.port import NO_HEADERS, OFFSET_HEADER, Properties, Scalar
 
 FRAME = struct.Struct(">BHI")
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
@@ -22,7 +22,6 @@ METHOD_ID = struct.Struct(">I")
 TAG_AND_BIT = struct.Struct(">QB")
 
 _HEADER = struct.Struct(">HHQH")  # class, weight, body size, property flags
-_WHOLE_HEADER = struct.Struct(">BHIHHQH")  # the frame's own header before that
 _CONTENT = struct.Struct(">BHIHHQ")  # a header frame up to the properties
 _BODY_AFTER = struct.Struct(">BBHI")  # the end of a header frame and the start of a body's
 _ACK = struct.Struct(">BHIIQBB")
@@ -30,10 +29,6 @@ _BASIC = 60
 TURN = 50
 """Deliveries handed over in one turn of the loop. One read of a socket may bring a thousand, which would hold up all
 else for 30 ms: a dashboard's pages, a worker's jobs that have ended."""
-MOST_PLACES = 1000
-"""Exchanges and routing keys remembered by a consumer."""
-MOST_SHAPES = 100
-"""Properties remembered by a consumer, of messages that have no id of their own."""
 _PERSISTENT = 2
 
 _ONLY_OFFSET = b"\x0f" + OFFSET_HEADER.encode() + b"l"  # a table with that name alone and a 64-bit integer
@@ -192,90 +187,6 @@ def _read_table(buffer: bytes, at: int, end: int) -> tuple[Mapping[str, Scalar],
             scalars[str(name)] = value
     offset = scalars.pop(OFFSET_HEADER, None)
     return scalars, offset if isinstance(offset, int) else None, stop
-
-
-_DELIVER = METHOD_ID.pack(DELIVER)
-_PROPERTIES = _WHOLE_HEADER.size - 2
-"""Where a header frame's properties begin: with their flags."""
-_JSON_WITH_ID = b"\x90\x80\x10application/json\x02"
-"""The properties of most jobs as far as they are the same: content type and delivery mode; their id follows."""
-_JSON_AFTER_ID = Properties()[1:]
-_new = tuple.__new__
-
-
-class Deliveries:
-    """Reads whole deliveries of one channel, where all of their frames are there already.
-
-    Most are: doing without three calls, a state and a table of properties for each makes half of what it costs.
-    """
-
-    def __init__(self, channel: int) -> None:
-        self._channel = channel
-        self._method = struct.pack(">BH", METHOD, channel)
-        self._shapes: dict[bytes, Properties] = {}
-        self._places: dict[bytes, tuple[str, str]] = {}
-
-    def read(self, buffer: bytes, start: int, end: int, parser: Parser, take: Callable[[Incoming], None]) -> int | None:
-        """Hand over the delivery whose method frame has the payload `buffer[start:end]`, with those that follow it.
-
-        Returns where the next frame begins. None where the frames of the first are not all there, or not what they
-        mostly are: then they are read one by one, and what is wrong with them is found.
-        """
-        after, limit = None, parser.limit
-        while (stop := self._one(buffer, start, end, limit, take)) is not None:
-            after = stop
-            parser.left -= 1
-            start = stop + FRAME.size
-            if parser.left <= 0 or not buffer.startswith(self._method, stop) or not buffer.startswith(_DELIVER, start):
-                break
-            end = start + METHOD_ID.unpack_from(buffer, start - METHOD_ID.size)[0]
-            if end - start > limit or end >= len(buffer) or buffer[end] != END:
-                break
-        return after
-
-    def _one(self, buffer: bytes, start: int, end: int, limit: int, take: Callable[[Incoming], None]) -> int | None:
-        head = end + 1
-        if len(buffer) < head + _WHOLE_HEADER.size:
-            return None
-        kind, channel, size, _, _, length, _ = _WHOLE_HEADER.unpack_from(buffer, head)
-        foot = head + FRAME.size + size
-        body = foot + 1 + FRAME.size
-        stop: int = body + length
-        if kind != HEADER or channel != self._channel or not 0 < length <= limit or len(buffer) <= stop:
-            return None
-        if FRAME.unpack_from(buffer, foot + 1) != (BODY, channel, length) or buffer[foot] != END or buffer[stop] != END:
-            return None
-        found, offset = self._properties(buffer, head + FRAME.size, head + _PROPERTIES, foot)
-        at = start + METHOD_ID.size + 1 + buffer[start + METHOD_ID.size]
-        tag, redelivered = TAG_AND_BIT.unpack_from(buffer, at)
-        place = buffer[at + TAG_AND_BIT.size : end]
-        exchange, key = self._places.get(place) or self._place(place)
-        # `tuple.__new__`: what the named tuple's own does beyond it takes twice as long
-        take(_new(Incoming, (buffer[body:stop], tag, exchange, key, redelivered & 1 == 1, found, offset)))
-        return stop + 1
-
-    def _properties(self, buffer: bytes, start: int, properties: int, end: int) -> tuple[Properties, int | None]:
-        if buffer.startswith(_JSON_WITH_ID, properties):
-            at = properties + len(_JSON_WITH_ID)
-            if at + 1 + buffer[at] == end:
-                named = buffer[at + 1 : end].decode("utf-8", "replace")
-                return _new(Properties, (named, *_JSON_AFTER_ID)), None
-        raw = buffer[properties:end]
-        known = self._shapes.get(raw)
-        if known is not None:
-            return known, None
-        header = read_header(buffer, start, end)
-        if header.offset is None and header.properties.message_id is None and len(self._shapes) < MOST_SHAPES:
-            self._shapes[raw] = header.properties
-        return header.properties, header.offset
-
-    def _place(self, raw: bytes) -> tuple[str, str]:
-        """Exchange and routing key, which are mostly the same as before."""
-        exchange, at = short_text(raw, 0, len(raw))
-        found = exchange, short_text(raw, at, len(raw))[0]
-        if len(self._places) < MOST_PLACES:
-            self._places[raw] = found
-        return found
 
 
 def write_ack(channel: int, tag: int, *, multiple: bool) -> bytes:

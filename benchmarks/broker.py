@@ -21,12 +21,11 @@ import pika
 import psutil
 
 from amqpjobs.addresses import Address, bracketed, brokers, web
+from amqpjobs.broker.node import HEAPS
 from benchmarks.processes import ROOT, BenchmarkError
 
 START_TIMEOUT = 90.0
 HERE = ("127.0.0.1", "localhost", "::1")
-USUAL_CARRIERS = 512
-"""KiB: what RabbitMQ starts Erlang with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,9 @@ class Broker:
 
     @property
     def version(self) -> str:
-        """Product and version, and how large its heaps' carriers are where it runs here and was told."""
+        """Product and version, and whether it has room for heaps where it runs here."""
         overview = self.api("GET", "overview")
-        carriers = heap_carriers(self.address.port) if self.address.host in HERE else None
-        told = f", heap carriers of {carriers // 1024} MB" if carriers else ""
+        told = ", room for heaps" if self.address.host in HERE and has_room(self.address.port) else ""
         return f"{overview.get('product_name', 'RabbitMQ')} {overview.get('product_version', '?')}{told}"
 
     @contextlib.contextmanager
@@ -78,19 +76,20 @@ class Broker:
         return len(self.api("GET", f"vhosts/{quote(vhost, safe='')}/channels"))
 
 
-def heap_carriers(port: int) -> int | None:
-    """KiB of `+MHlmbcs` of the Erlang node that listens on this machine's port, if it is more than RabbitMQ's own.
+def has_room(port: int) -> bool:
+    """Whether the Erlang node that listens on this machine's port was started with all of `node.HEAPS`.
 
-    None too where this user may not see who listens.
+    False too where this user may not see who listens.
     """
     try:
         listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
         pid = next((each.pid for each in listening if each.laddr and each.laddr.port == port), None)
         arguments = psutil.Process(pid).cmdline() if pid else []
     except psutil.Error:
-        return None
-    sizes = [int(size) for name, size in itertools.pairwise(arguments) if name == "-MHlmbcs"]
-    return sizes[-1] if sizes and sizes[-1] > USUAL_CARRIERS else None  # the last one counts
+        return False
+    told = dict(itertools.pairwise(arguments))  # the last one counts
+    wanted = HEAPS.replace("+", "-").split()
+    return all(told.get(name) == size for name, size in zip(wanted[::2], wanted[1::2], strict=True))
 
 
 class Depths:

@@ -27,12 +27,14 @@ Probe = Callable[[str], Awaitable[None]]
 
 INSTALL_HINT = "RabbitMQ is not installed: `apt-get install rabbitmq-server`, or set AMQPJOBS_URL to a broker that runs"
 
-HEAPS = "+MHsbct 16384 +MHlmbcs 32768"
-"""Erlang's allocator: heaps of up to 16 MB share carriers of 32 MB (both in KiB, as `erts_alloc` has them).
+HEAPS = "+MHsbct 16384 +MHlmbcs 32768 +hmbs 262144"
+"""How Erlang treats the heaps of busy queues (docs/brokers.md, "A faster RabbitMQ", has what each is worth).
 
-RabbitMQ's own is 512 KiB, to keep memory small: then a busy queue's heap of 4 MB is mapped and unmapped at each of its
-hundred collections a second. That takes a sixth to a quarter of the rate from 4.0 and 4.3 (docs/brokers.md); 3.10 is
-the same either way.
+Heaps of up to 16 MB share carriers of 32 MB (both in KiB, as `erts_alloc` has them). RabbitMQ's own is 512 KiB, to keep
+memory small: then a busy queue's heap of 4 MB is mapped and unmapped at each of its hundred collections a second.
+
+A heap may refer to 2 MB of binaries (in words) before these alone make Erlang collect it. Its own is 0.4 MB: the jobs
+that a busy queue has in hand are more, and then every second collection goes through all of its heap.
 """
 
 # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on root and switches to the user `rabbitmq`, who may not

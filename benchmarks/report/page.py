@@ -37,7 +37,7 @@ METHOD = """## How it is measured
   job and nothing else that a worker needs. "Trial", where it is listed, is another of that kind, from before this
   project.
 - A worker's CPU is that of its processes, without broker or Redis.
-- "Heap carriers of 32 MB": RabbitMQ was started as `docker-compose.yml` starts it, for every product
+- "Room for heaps": RabbitMQ was started as `docker-compose.yml` starts it, for every product
   ([brokers.md](brokers.md#a-faster-rabbitmq)).
 
 ```

@@ -37,6 +37,9 @@ METHOD = """## How it is measured
   job and nothing else that a worker needs. "Trial", where it is listed, is another of that kind, from before this
   project.
 - A worker's CPU is that of its processes, without broker or Redis.
+- Ten more jobs are enqueued by themselves before workers start, of every product: as long as the last thing that was
+  written to a classic queue was a bulk, RabbitMQ 4 is slower, and our client alone ends one that way
+  ([brokers.md](brokers.md#a-faster-rabbitmq)).
 - "Room for heaps": RabbitMQ was started as `docker-compose.yml` starts it, for every product
   ([brokers.md](brokers.md#a-faster-rabbitmq)).
 

@@ -114,9 +114,10 @@ class Client:
         """Put many jobs on their queues and return their jids in order: `enqueue_many([("SendEmail", ["a@b.c"])])`.
 
         Each is a name, or a tuple of name, arguments (a list, or a mapping for keyword arguments) and options. The
-        iterable is read in windows of 1,000 (or some MB), the next one while those before it are confirmed. What is
-        wrong with a call of the first window is raised as by `enqueue`, and nothing was sent; later failures are a
-        PartlyEnqueued, which says which jobs the broker has.
+        iterable is read in windows of 1,000 (or some MB), the next one while those before it are confirmed; the last
+        ten of many are sent once all others are confirmed (`batch.LAST` says why). What is wrong with a call of the
+        first window is raised as by `enqueue`, and nothing was sent; later failures are a PartlyEnqueued, which says
+        which jobs the broker has.
         """
         bulk = Bulk(calls, self.message)
         sending: deque[tuple[list[Outgoing], asyncio.Task[dict[int, BrokerError]]]] = deque()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from amqpjobs import PartlyEnqueued, batch
 from amqpjobs.client import Client
 from amqpjobs.jobs import Registry
 from amqpjobs.settings import Settings
-from amqpjobs.streams.errors import BrokerUnavailable, TooLarge
+from amqpjobs.streams.errors import BrokerError, BrokerUnavailable, TooLarge
 from amqpjobs.streams.link import Link
+from amqpjobs.streams.port import Outgoing
 from amqpjobs.sync import SyncClient
 from tests.broker.reading import take_all
 
@@ -66,6 +67,34 @@ async def test_windows_come_one_after_the_other_on_a_queue_that_is_new(
     jids = await client.enqueue_many(calls())
     assert read == len(set(jids)) == 250
     assert [(job["jid"], job["args"]) for job in await taken(link, "default", 250)] == [
+        (jid, [n]) for n, jid in enumerate(jids)
+    ]
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["asyncio", "threads"])
+async def test_the_last_ten_of_many_are_sent_once_the_broker_has_the_others(
+    settings: Settings, link: Link, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    said: list[tuple[str, int]] = []
+    send = Client.send
+
+    async def watched(client: Client, window: Sequence[Outgoing]) -> dict[int, BrokerError]:
+        said.append(("sent", len(window)))
+        failed = await send(client, window)
+        said.append(("confirmed", len(window)))
+        return failed
+
+    monkeypatch.setattr(Client, "send", watched)
+    calls: list[batch.Call] = [("X", [n]) for n in range(3000)]
+    if sync:
+        with SyncClient(settings) as client:
+            jids = await asyncio.to_thread(client.enqueue_many, calls)
+    else:
+        async with Client(settings) as other:
+            jids = await other.enqueue_many(calls)
+    assert said[-2:] == [("sent", 10), ("confirmed", 10)]
+    assert sum(count for word, count in said[:-2] if word == "confirmed") == 2990
+    assert [(job["jid"], job["args"]) for job in await taken(link, "default", 3000)] == [
         (jid, [n]) for n, jid in enumerate(jids)
     ]
 

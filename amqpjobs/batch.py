@@ -22,8 +22,8 @@ LAST = 10
 
 A classic queue of RabbitMQ 4 keeps what it wrote last in its memory: up to a thousand jobs, each of which holds on to
 the 128 KB in which a bulk of them came. Erlang then goes through the queue's whole heap at every second collection, and
-workers get what is there a seventh more slowly (docs/brokers.md), until somebody else enqueues. After these ten it is
-these ten that are kept.
+workers get a fifth less out of it (docs/brokers.md), until somebody enqueues again. After these ten it is these ten
+that are kept.
 """
 LONG = 300
 """Jobs of a call that is a long one: for fewer, waiting for the broker once more costs more than it gains."""

@@ -48,7 +48,7 @@ _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 class PartlyEnqueued(BrokerError):
     """Not all of the jobs of an `enqueue_many` were confirmed, and no further ones were begun. `__cause__` says why.
 
-    `confirmed`: the jids of those that the broker has, in order. `unconfirmed`: of the others that were begun, why not;
+    `confirmed`: the jids of those that the broker has, in order. `unconfirmed`: of the others that were read, why not;
     one that is there with a ConfirmTimeout may have arrived.
     """
 
@@ -118,7 +118,9 @@ class Bulk:
                     return self._cut(window)
         except Exception as error:
             self._error = error
-            return window[:WINDOW] if len(window) >= WINDOW else []
+            whole = WINDOW if len(window) >= WINDOW else 0
+            self._ahead = window[whole:]
+            return window[:whole]
         return self._ended(window)
 
     def last(self) -> list[Outgoing]:
@@ -152,9 +154,9 @@ class Bulk:
         error = self._error
         if error is None:
             return self._confirmed
+        if not self._confirmed and not self._unconfirmed:
+            raise error
         for message in self._ahead + self._last:
-            unsent = BrokerUnavailable("not sent: one before it had failed")
+            unsent = BrokerUnavailable("not sent: the call had failed before")
             self._unconfirmed[str(message.properties.message_id)] = unsent
-        if self._confirmed or self._unconfirmed:
-            raise PartlyEnqueued(self._confirmed, self._unconfirmed, error) from error
-        raise error
+        raise PartlyEnqueued(self._confirmed, self._unconfirmed, error) from error

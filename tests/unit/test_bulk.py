@@ -77,8 +77,10 @@ def test_a_wrong_call_ends_the_reading_before_its_window(at: int) -> None:
     sizes, jids = parted(bulk)
     assert jids == [f"j{n}" for n in range(at // WINDOW * WINDOW)]
     assert sizes[-1] == 0
-    with pytest.raises(ValueError if at < WINDOW else PartlyEnqueued, match="bad"):
+    with pytest.raises(ValueError if at < WINDOW else PartlyEnqueued, match="bad") as caught:
         bulk.result()
+    if isinstance(caught.value, PartlyEnqueued):
+        assert list(caught.value.unconfirmed) == [f"j{n}" for n in range(at // WINDOW * WINDOW, at)], "read, not sent"
 
 
 def test_of_a_last_part_that_fails_the_rest_is_confirmed() -> None:

@@ -10,15 +10,13 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pamqp import body as pamqp_body
-from pamqp import commands, header
-from pamqp import frame as pamqp_frame
 
 from amqpjobs.streams.lean import deliveries
 from amqpjobs.streams.lean.deliveries import Deliveries
 from amqpjobs.streams.lean.wire import BadFrame, Parser
 from amqpjobs.streams.port import Incoming, Properties
-from tests.unit.test_lean_wire import consumed
+from tests.unit.test_lean_wire import consumed, outcome
+from tests.unit.test_lean_wire import delivery as written
 
 
 class Job(NamedTuple):
@@ -33,18 +31,16 @@ class Job(NamedTuple):
 
 
 def delivery(tag: int, job: Job) -> bytes:
-    """As pamqp writes it."""
-    known = commands.Basic.Properties(
-        content_type="application/json", delivery_mode=2, message_id=job.named, priority=job.priority
-    )
-    deliver = commands.Basic.Deliver(job.consumer, tag, job.redelivered, "jobs.direct", job.key)
-    frames = (deliver, header.ContentHeader(0, len(job.body), known), pamqp_body.ContentBody(job.body))
-    return b"".join(pamqp_frame.marshal(frame, 3) for frame in frames)
+    known = properties(job)
+    return written(tag, job.body, known, consumer=job.consumer, key=job.key, redelivered=job.redelivered)
+
+
+def properties(job: Job) -> Properties:
+    return Properties(message_id=job.named, content_type="application/json", priority=job.priority)
 
 
 def incoming(tag: int, job: Job) -> Incoming:
-    known = Properties(message_id=job.named, content_type="application/json", priority=job.priority)
-    return Incoming(job.body, tag, "jobs.direct", job.key, job.redelivered, known, None)
+    return Incoming(job.body, tag, "jobs.direct", job.key, job.redelivered, properties(job), None)
 
 
 jobs = st.builds(
@@ -92,13 +88,6 @@ def test_a_wrong_byte_among_many_alike_is_what_it_is_frame_by_frame(at: int, byt
     raw[at] = byte
     found = outcome(bytes(raw))
     assert found == outcome(*(bytes(raw[n : n + 1]) for n in range(len(raw)))) or found == "BadFrame"
-
-
-def outcome(*pieces: bytes) -> object:
-    try:
-        return consumed(*pieces)
-    except BadFrame:
-        return "BadFrame"
 
 
 def test_a_body_over_the_limit_is_a_bad_frame_among_many_alike_too() -> None:

@@ -60,7 +60,10 @@ def _nothing_empty(known: Properties) -> bool:
     return "" not in (each for each in known if isinstance(each, str)) and known.priority != 0
 
 
-def delivery(tag: int, body: bytes, known: Properties, channel: int = 3) -> bytes:
+def delivery(
+    tag: int, body: bytes, known: Properties, channel: int = 3, *,
+    consumer: str = "tag", key: str = "default", redelivered: bool = True,
+) -> bytes:  # fmt: skip
     """A whole delivery, written by pamqp."""
     theirs = commands.Basic.Properties(
         content_type=known.content_type,
@@ -74,7 +77,7 @@ def delivery(tag: int, body: bytes, known: Properties, channel: int = 3) -> byte
         message_type=known.type,
     )
     parts = [
-        pamqp_frame.marshal(commands.Basic.Deliver("tag", tag, True, "jobs.direct", "default"), channel),
+        pamqp_frame.marshal(commands.Basic.Deliver(consumer, tag, redelivered, "jobs.direct", key), channel),
         pamqp_frame.marshal(header.ContentHeader(0, len(body), theirs), channel),
     ]
     return b"".join([*parts, pamqp_frame.marshal(pamqp_body.ContentBody(body), channel)])
@@ -153,11 +156,12 @@ def test_deliveries_are_the_same_read_whole_and_frame_by_frame(
 def test_a_delivery_with_a_wrong_byte_is_the_same_error_or_message_both_ways(data: st.DataObject) -> None:
     raw = bytearray(delivery(1, b"12345", Properties("id", headers={"a": 1})) + delivery(2, b"678", Properties("id")))
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    whole = _outcome(bytes(raw))
-    assert whole == _outcome(*(bytes(raw[at : at + 1]) for at in range(len(raw)))) or whole == "BadFrame"
+    whole = outcome(bytes(raw))
+    assert whole == outcome(*(bytes(raw[at : at + 1]) for at in range(len(raw)))) or whole == "BadFrame"
 
 
-def _outcome(*pieces: bytes) -> object:
+def outcome(*pieces: bytes) -> object:
+    """The messages that a consumer makes of these bytes, or that they are no AMQP."""
     try:
         return consumed(*pieces)
     except BadFrame:

@@ -16,7 +16,6 @@ from amqpjobs.streams.lean.socket import Socket
 from amqpjobs.streams.lean.wire import (
     DELIVER,
     METHOD,
-    METHOD_ID,
     BadFrame,
     Deliver,
     Header,
@@ -26,8 +25,6 @@ from amqpjobs.streams.lean.wire import (
 )
 from amqpjobs.streams.life import Life
 from amqpjobs.streams.port import Handler, Incoming
-
-_DELIVER = METHOD_ID.pack(DELIVER)
 
 log = logging.getLogger("amqpjobs.streams")
 
@@ -103,7 +100,7 @@ class LeanConsumer(BaseChannel):
 
     def frame(self, kind: int, buffer: bytes, start: int, end: int) -> int | None:
         """A whole delivery where it is there; else one frame."""
-        if kind == METHOD and self._header is None and buffer.startswith(_DELIVER, start):
+        if kind == METHOD and self._header is None:
             after = self._deliveries.read(buffer, start, self._socket.parser, self._take)
             if after is not None:
                 return after

@@ -29,6 +29,9 @@ PATIENCE = 2.0
 FOLD_BYTES = 512 * 1024
 """Bytes of messages that are folded in one go, about; a query waits that long. A worker's message may tell of hundreds
 of jobs: a page that had to wait for two thousand of those took ten seconds while its dashboard was catching up."""
+IDLE = 0.5
+"""Seconds without a delivery after which a view at the tail is told so once more, and commits what it folded last: a
+kill and a tail that the broker lost would bring back what was settled long before, if that waited for more to come."""
 LOST_PAUSE = 0.05
 REFUSED_PAUSE = 5.0
 """Seconds before a stream that the user may not read is tried again: rights can be given while we run."""
@@ -67,7 +70,8 @@ class View(Protocol):
         ...
 
     def arrive(self) -> None:
-        """The tail was reached, or cannot be now: queries are to be quick."""
+        """The tail was reached, or cannot be now, or nothing came for a while: queries are to be quick, and what was
+        folded is to be kept."""
         ...
 
     def renew(self) -> None:
@@ -252,20 +256,28 @@ class Follower(Service):
         position = await self.query(self.view.position)
         reached = -1 if position is None else position[0]
         await self._expect(goal, reached, subscription)
+        folded = False
         while True:
             if goal is not None and reached >= goal:
                 await self._catch_up(subscription)
-            # no goal: nothing came within QUIET to either of two readers, and that was the wait
-            patience = None if self.caught_up else 0.0 if goal is None else PATIENCE
-            if await subscription.peek(patience) is None:
-                goal = reached
+            if await subscription.peek(self._patience(goal, folded)) is None:
+                if self.caught_up:
+                    await self.query(self.view.arrive)
+                goal, folded = reached, False
                 continue
             if self.caught_up and self.behind_since is None:
                 self.behind_since = self._clock.steady()
             messages = subscription.take(self._batch, FOLD_BYTES)
             await self.query(lambda messages=messages: self._fold(messages))  # type: ignore[misc]
-            reached = _offset(messages[-1])
+            reached, folded = _offset(messages[-1]), True
             self._announce()
+
+    def _patience(self, goal: int | None, folded: bool) -> float | None:
+        """Seconds to wait for the next message; None: for ever, as the tail was reached and all is kept."""
+        if self.caught_up:
+            return IDLE if folded else None
+        # no goal: nothing came within QUIET to either of two readers, and that was the wait
+        return 0.0 if goal is None else PATIENCE
 
     def _fold(self, messages: Sequence[Incoming]) -> None:
         self.view.fold([Message(_offset(m), m.body, m.properties.headers, m.properties.reply_to) for m in messages])

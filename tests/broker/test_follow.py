@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +22,7 @@ from amqpjobs.streams.follow import FOLD_BYTES, Follower, Message
 from amqpjobs.streams.link import Link
 from amqpjobs.streams.port import Connection, FromTime, Outgoing
 from amqpjobs.streams.subscription import Subscription
+from amqpjobs.streams.views import DelayedView
 from tests.broker.reading import publish_once_up
 from tests.conftest import Broker, Eventually
 from tests.patience import PATIENCE
@@ -114,6 +119,34 @@ async def test_everything_once_over_stops_and_starts(follower: Follower, view: M
     assert view.bodies() == expected
     assert (view.renewals, view.trims) == (0, [])
     assert [each.offset for each in view.messages] == sorted({each.offset for each in view.messages})
+
+
+async def test_what_was_folded_last_is_kept_though_nothing_follows(
+    link: Link, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that waited for the next message let a kill and a lost tail bring back what was settled long before."""
+    monkeypatch.setattr("amqpjobs.streams.view_file.COMMIT_EVERY", 3600.0)
+    view = DelayedView(tmp_path, STREAM)
+    follower = Follower(link, view, STREAM, clock=SystemClock())
+    await follower.start()
+    await follower.wait_caught_up(PATIENCE)
+
+    def kept() -> int | None:
+        with contextlib.closing(sqlite3.connect(view.path)) as beside:  # as whoever starts after a kill finds it
+            row = beside.execute("SELECT value FROM meta WHERE name='offset'").fetchone()
+        return None if row is None else row[0]
+
+    def counted(count: int) -> bool | None:
+        return view.count() == count or None
+
+    for n in range(2):
+        await write(connection, numbered(n, 1))
+        await follower.wait(partial(counted, n + 1), timeout=PATIENCE)
+        reached = await follower.query(view.position)
+        assert reached is not None
+        await eventually(lambda: kept() == reached[0])  # noqa: B023 - it ends within this turn
+    await follower.stop()
+    view.close()
 
 
 async def test_a_query_waits_for_no_more_than_half_a_megabyte_of_messages(

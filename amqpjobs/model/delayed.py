@@ -34,7 +34,7 @@ from amqpjobs.model.protocol import (
 )
 from amqpjobs.model.rejected import rejected
 
-FOLD_VERSION = 8
+FOLD_VERSION = 9
 """Raised whenever the same log would fold to another state: a view of another version rebuilds itself."""
 
 VERDICT_AGE = 86_400.0
@@ -179,14 +179,18 @@ class DelayedSet:
         return True
 
     def _carry(self, pos: Position, carry: Carry) -> bool:
-        """Rules 13 and 14: the position moves, never the identity; a copy of what has changed since does nothing."""
+        """Rules 13 and 14: the position moves, never the identity; a copy of what has changed since does nothing.
+
+        Nor does a copy of what a broker lost with the log's tail: another job may stand at that offset now, of the same
+        revision. Whoever saw it would keep that job, and whoever began later would take the copy for it.
+        """
         entry = self.store.get(carry.id)
         if entry is None:
             if not self._began_before_us(carry.id):
                 return False
             self.store.put(carried(self.stream, pos, carry))
             return True
-        if entry.claim is not None or entry.rev != carry.rev:
+        if entry.claim is not None or entry.rev != carry.rev or (entry.jid, entry.raw) != (carry.jid, carry.body):
             return False
         self.store.change(replace(entry, pos=pos, rev=pos))
         return True

@@ -104,6 +104,16 @@ LOST_TAIL: dict[str, Steps] = {
         ("truncate", {"count": 3}),
         ("settle_down", {"index": 0}),
     ],
+    "a copy of what went down with the tail is not taken for the job that stands in its place now": [
+        ("settle_down", {"index": 0}),
+        ("truncate", {"count": 3}),
+        ("add", {"copies": 1, "due": 0.0}),
+        ("read", {"count": 1, "index": 0}),
+        ("carry", {"count": 1, "index": 0}),
+        ("truncate", {"count": 1}),
+        ("add", {"copies": 1, "due": 0.0}),
+        ("settle_down", {"index": 0}),
+    ],
     "a tick that went down with the tail does not come again": [
         ("settle_down", {"index": 0}),
         *[("time_passes", {})] * 2,

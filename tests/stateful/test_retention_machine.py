@@ -78,7 +78,16 @@ class RetentionWithTruncation(Retention):
         self.world.truncate(count)
 
 
-quick = settings(max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+# Other examples each time, unlike the rest of the suite: what a fixed seed went round was a job lost by a copy of one that
+# a broker had lost with the log's tail. 6,000 examples of 60 steps found nothing since.
+quick = settings(
+    max_examples=30,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=False,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 TestRetention = Retention.TestCase
 TestRetention.settings = quick
 TestRetentionWithRemaking = RetentionWithRemaking.TestCase

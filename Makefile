@@ -1,6 +1,6 @@
 # What a newcomer needs: `make demo`, `make test`. Each prepares the machine first (scripts/setup); quick when it is done.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-brokers chaos chaos-pipeline bench schemathesis screenshots check format lock
+.PHONY: help setup demo test test-brokers test-lavinmq chaos chaos-pipeline bench schemathesis screenshots check format lock
 
 PYTHON_IN_VENV := .venv/bin/python
 
@@ -17,6 +17,7 @@ help:
 	@echo "make schemathesis    requests of all kinds by the interface's own description (SECONDS=600 EXAMPLES=50)"
 	@echo "make screenshots    every page of the dashboard, light and dark, desktop and phone, as pictures (FOLDER=screenshots)"
 	@echo "make test-brokers URLS='amqp://… amqp://…|http://…'    the messaging suite on these brokers (docs/brokers.md)"
+	@echo "make test-lavinmq    the messaging suite on a LavinMQ of its own, where one is found (a part is in make test)"
 	@echo "make check    ruff, mypy and the import contracts"
 	@echo "make setup    only prepare .venv"
 	@echo "make format   let ruff format the code"
@@ -41,6 +42,11 @@ test-brokers:
 test:
 	@scripts/setup test
 	@$(PYTHON_IN_VENV) -m pytest -n $${WORKERS:-3} --durations=25 $(PYTEST)
+	@if [ -z "$(PYTEST)" ]; then $(PYTHON_IN_VENV) -m tests.lavinmq; fi
+
+test-lavinmq:
+	@AMQPJOBS_TEST_URL=given scripts/setup test
+	@$(PYTHON_IN_VENV) -m tests.lavinmq all
 
 chaos:
 	@scripts/setup test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 import uuid
@@ -54,6 +55,11 @@ class Broker:
         with self.api() as api:
             answer: dict[str, Any] = api.get("/overview").raise_for_status().json()
             return answer
+
+    @functools.cached_property
+    def lavinmq(self) -> bool:
+        """Whether it is LavinMQ and not RabbitMQ."""
+        return "lavinmq_version" in self.overview()
 
     def create_vhost(self, **settings: str) -> str:
         """A virtual host of a fresh name; `settings` as the management API takes them (default_queue_type…)."""
@@ -137,6 +143,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     finally:
         node.kill()  # nothing of it is needed any more, and a clean stop takes six seconds
         asyncio.run(node.stop())
+
+
+@pytest.fixture(autouse=True)
+def _only_where_it_is(request: pytest.FixtureRequest) -> None:
+    """Skips what is marked `rabbitmq` where the broker is another one: docs/brokers.md says what differs."""
+    marker = request.node.get_closest_marker("rabbitmq")
+    if marker is not None and request.getfixturevalue("broker").lavinmq:
+        pytest.skip(f"LavinMQ: {marker.args[0]}")
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ log = logging.getLogger("amqpjobs.streams")
 
 _IN, _OUT = "publish_details", "ack_details"
 _COLUMNS = f"name,messages_ready,consumers,arguments,message_stats.{_IN}.rate,message_stats.{_OUT}.rate"
+_WHOLE_COLUMNS = "name,messages_ready,consumers,arguments,message_stats"
+"""For LavinMQ, which gives nothing for the name of a part of a column."""
 MOST_ASKED = 100
 """Queues asked for one by one; beyond that, the API's figures have to do."""
 
@@ -30,7 +32,7 @@ async def queues(connection: Connection, settings: Settings, known: Collection[s
 
     Raises ConnectionLost. Without the management API only `known` can be asked for.
     """
-    listed = await _listed(settings)
+    listed = await _listed(settings, _WHOLE_COLUMNS if connection.server.get("product") == "LavinMQ" else _COLUMNS)
     wanted = sorted({*known, *listed}, key=lambda name: (name not in known, name))
     states: dict[str, QueueState] = {}
     for name in wanted[:MOST_ASKED]:
@@ -41,11 +43,11 @@ async def queues(connection: Connection, settings: Settings, known: Collection[s
     return states
 
 
-async def _listed(settings: Settings) -> dict[str, QueueState]:
+async def _listed(settings: Settings, columns: str) -> dict[str, QueueState]:
     """What the API lists, nothing when it does not answer as it should."""
     try:
         async with management.api(settings) as api:
-            found = await api.get("queues/{vhost}", columns=_COLUMNS)
+            found = await api.get("queues/{vhost}", columns=columns)
     except NoApi as error:
         log.debug("the management API does not answer: %s", error)
         return {}

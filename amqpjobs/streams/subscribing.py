@@ -9,6 +9,9 @@ from typing import Any
 
 from amqpjobs.streams.port import OFFSET_HEADER, Consumer, FromTime, Handler, Start
 
+LAVINMQ_STARTS: Mapping[str, int] = {"first": 0, "last": -1}
+"""What takes the place of the words for a start on LavinMQ: no reader of ours may begin at one."""
+
 
 class Subscribing(ABC):
     """The two ways to subscribe of `port.Connection`, over a driver's own `_subscribe`."""
@@ -32,6 +35,11 @@ class Subscribing(ABC):
         at = datetime.fromtimestamp(start.at, UTC) if isinstance(start, FromTime) else start
         arguments: dict[str, Any] = {OFFSET_HEADER: at}
         if self.server.get("product") == "LavinMQ":
+            # A consumer that begins at a word while the stream is empty stands one before its first offset there: from
+            # the first message on the broker's loop for it never sleeps, and the offsets that it tells are one too low.
+            # Numbers are right, whatever the stream holds: 0 is before the first offset, -1 is the last message (to a
+            # version that does not count from the end, what is before the first).
+            arguments[OFFSET_HEADER] = LAVINMQ_STARTS.get(at, at) if isinstance(at, str) else at
             # It would continue a consumer tag's delivery cursor, and skip what was delivered and not yet folded.
             arguments["x-stream-automatic-offset-tracking"] = False
         return await self._subscribe(stream, handler, prefetch, False, arguments)

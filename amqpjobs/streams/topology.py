@@ -157,7 +157,7 @@ async def _queue(connection: Connection, name: str, arguments: Mapping[str, Scal
     try:
         await connection.declare_queue(name, arguments)
     except PreconditionFailed as drift:
-        return [_remark("queue", name, drift)]
+        return [_remark("queue", name, drift) + _asked(arguments, drift)]
     return []
 
 
@@ -177,3 +177,10 @@ async def _bind(connection: Connection, queue: str, exchange: str, key: str) -> 
 
 def _remark(what: str, name: str, drift: PreconditionFailed) -> str:
     return f"{what} {name} exists with other arguments and is used as it is: {drift}"
+
+
+def _asked(arguments: Mapping[str, Scalar], drift: PreconditionFailed) -> str:
+    """What we would have declared, where the broker does not say which argument differs (LavinMQ does not)."""
+    if not arguments or any(name in str(drift) for name in arguments):
+        return ""
+    return "; ours would be " + ", ".join(f"{name}: {value}" for name, value in arguments.items())

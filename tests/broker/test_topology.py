@@ -37,7 +37,7 @@ async def test_drift_names_the_argument_and_serves(link: Link, settings: Setting
     connection = await link.connection()
     other = settings.model_copy(update={"streams": {names.RETRIES: {"max_age": "7D"}}})
     await topology.ensure_stream(connection, other, names.RETRIES)
-    await connection.declare_queue("queue.default", {"x-queue-type": "classic"})
+    await connection.declare_queue("queue.default", topology.classic(connection))
     [remark] = await topology.ensure(connection, settings)
     assert "retries" in remark
     assert "x-max-age" in remark

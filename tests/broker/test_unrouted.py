@@ -162,7 +162,8 @@ async def test_what_a_foreign_worker_rejects_is_in_the_dead_set_and_says_so(
 ) -> None:
     connection = await link.connection()
     await topology.ensure_queue(connection, settings, "default")
-    ours = policies.DEAD if settings.queue_type == "classic" else policies.QUORUM
+    # LavinMQ's queues take a delivery limit, so there the one that goes first holds all of them.
+    ours = policies.DEAD if settings.queue_type == "classic" and not broker.lavinmq else policies.QUORUM
     await eventually(lambda: policy_of(broker, vhost, "queues", "queue.default") == ours.name)
     bodies = [b'{"jid":"r1","class":"C","args":[1]}', b"[1, 2]", b'{"jid":"r3","type":"command"}']
     for body in bodies:

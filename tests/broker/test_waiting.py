@@ -16,10 +16,12 @@ from amqpjobs.clock import SystemClock
 from amqpjobs.model import control, names
 from amqpjobs.settings import Settings
 from amqpjobs.streams.append import Appender
+from amqpjobs.streams.epoch import first_from
 from amqpjobs.streams.link import Link
 from amqpjobs.sync import SyncClient
 from tests.broker.bench import Bench, failed, running, scheduled
 from tests.broker.test_actions import dead
+from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
 FAR = 4e9
@@ -72,11 +74,12 @@ async def test_a_failed_job_is_killed_from_many_threads_and_the_record_says_who(
 async def test_what_is_claimed_is_a_conflict(bench: Bench, client: Client, link: Link) -> None:
     """The test leads by hand: it claims, and does not settle."""
     await put(bench, names.SCHEDULED, scheduled("claimed", FAR), scheduled("free", FAR))
+    first = str(await first_from(await link.connection(), names.SCHEDULED, 0, PATIENCE))  # LavinMQ counts from 1
     leader = Appender(link, names.SCHEDULED, clock=SystemClock())
     for entry in (
         control.write_epoch("E", at=1.0),
         control.write_term("E", 7, by="test", at=1.0),
-        control.write_claimed("E", 7, ["0"]),
+        control.write_claimed("E", 7, [first]),
     ):
         await leader.append([json.dumps(entry).encode()])
     await leader.close()

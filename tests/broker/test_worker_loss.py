@@ -55,7 +55,8 @@ async def test_dur_06_a_failure_is_not_acknowledged_until_its_retry_is_recorded(
     await eventually(lambda: worker.state.startswith("paused: "))
     await eventually(lambda: worker._recorder.waiting == 4)
     assert len(ran) <= 5, "no more than twice the concurrency may wait for their records (one slot had passed the gate)"
-    assert "refused" in worker.state.lower() or "access" in worker.state.lower()
+    if not broker.lavinmq:  # which drops what may not be written to a queue without a word, and confirms nothing
+        assert "refused" in worker.state.lower() or "access" in worker.state.lower()
     assert retries.entries == []
     permit(broker, vhost, write=".*")
     found = await retries.until(10)

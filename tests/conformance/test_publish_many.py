@@ -86,8 +86,11 @@ async def test_what_the_queue_refuses_to_keep_is_nacked(connection: Connection) 
     publisher = await connection.publisher()
     sent = batch(*["full", "q"] * 20)
     await publisher.publish_many(sent)
-    assert set(kinds(sent).values()) == {Nacked}
     assert {n % 2 for n in sent.failed} == {0}
+    if connection.server["product"] == "LavinMQ":  # it returns some of them, and may keep one that it refused
+        assert set(kinds(sent).values()) <= {Nacked, Unroutable}
+        return
+    assert set(kinds(sent).values()) == {Nacked}
     assert len(await take_all(connection, "full", 20 - len(sent.failed))) == 20 - len(sent.failed)
 
 

@@ -169,8 +169,10 @@ class Scheduler:
 
     def _leader(self, folder: state.StateFolder, stream: str) -> StreamLeader:
         view = DelayedView(folder.path, stream, keep_old=True)
-        origin = ColdStart(view, self.clock)
-        return StreamLeader(self, view, Follower(self.reading, view, stream, clock=self.clock, origin=origin))
+        origin = ColdStart(view, self.clock, leads=lambda: leader.leading)
+        follower = Follower(self.reading, view, stream, clock=self.clock, origin=origin)
+        leader = StreamLeader(self, view, follower)
+        return leader
 
     def new_reign(self, view: DelayedView, follower: Follower, resources: contextlib.AsyncExitStack) -> Reign:
         """A fresh try at leading: its appender's `from` is what a term belongs to. `resources` closes its channels."""

@@ -33,9 +33,15 @@ SILENCE = 1.0
 class ColdStart:
     """Finds the checkpoint to begin with. For `streams.follow.Follower`, which asks when it has nowhere to resume."""
 
-    def __init__(self, view: DelayedView, clock: Clock) -> None:
+    def __init__(self, view: DelayedView, clock: Clock, *, leads: Callable[[], bool] = lambda: False) -> None:
         self._view = view
         self._clock = clock
+        self._leads = leads
+
+    @property
+    def lacking(self) -> bool:
+        """Whether the view was overtaken. That of a leader stays: the checkpoints that there are tell what it knows."""
+        return self._view.lost_before is not None and not self._leads()
 
     async def begin(self, connection: Connection, query: Query) -> Start:
         """Let the view begin, and where to read from. Raises BrokerError."""

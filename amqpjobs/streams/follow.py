@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
@@ -32,6 +33,8 @@ of jobs: a page that had to wait for two thousand of those took ten seconds whil
 IDLE = 0.5
 """Seconds without a delivery after which a view at the tail is told so once more, and commits what it folded last: a
 kill and a tail that the broker lost would bring back what was settled long before, if that waited for more to come."""
+LOOK_AGAIN = 5.0
+"""Seconds between looks for a checkpoint that makes up for what a view lacks."""
 LOST_PAUSE = 0.05
 REFUSED_PAUSE = 5.0
 """Seconds before a stream that the user may not read is tried again: rights can be given while we run."""
@@ -86,6 +89,11 @@ class View(Protocol):
 class Origin(Protocol):
     """Knows where a view begins that has nothing to resume from."""
 
+    @property
+    def lacking(self) -> bool:
+        """Whether the view lacks what retention took unread, and may begin again once `covers` says so."""
+        ...
+
     async def begin(self, connection: Connection, query: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Start:
         """Prepare the view, by way of `query`, and tell where to read from."""
         ...
@@ -133,6 +141,7 @@ class Follower(Service):
         self._folded = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._complaint: str | None = None
+        self._next_look = -math.inf
 
     @property
     def trouble(self) -> str | None:
@@ -260,6 +269,8 @@ class Follower(Service):
         while True:
             if goal is not None and reached >= goal:
                 await self._catch_up(subscription)
+            if await self._made_up(connection):
+                return
             if await subscription.peek(self._patience(goal, folded)) is None:
                 if self.caught_up:
                     await self.query(self.view.arrive)
@@ -272,10 +283,29 @@ class Follower(Service):
             reached, folded = _offset(messages[-1]), True
             self._announce()
 
+    @property
+    def _lacking(self) -> bool:
+        return self._origin is not None and self._origin.lacking
+
+    async def _made_up(self, connection: Connection) -> bool:
+        """Whether a checkpoint that came since makes up for what retention took unread: reading begins with it.
+
+        Without this a dashboard that was overtaken would list for ever what it happens to know.
+        """
+        now = self._clock.steady()
+        if not self._lacking or now < self._next_look or self._origin is None:
+            return False
+        self._next_look = now + LOOK_AGAIN
+        found = await self._origin.covers(connection, self.query)
+        if found:
+            log.info("%s: a checkpoint makes up for what was trimmed unread; its view begins with it", self.stream)
+            self._announce()
+        return found
+
     def _patience(self, goal: int | None, folded: bool) -> float | None:
         """Seconds to wait for the next message; None: for ever, as the tail was reached and all is kept."""
         if self.caught_up:
-            return IDLE if folded else None
+            return IDLE if folded else LOOK_AGAIN if self._lacking else None
         # no goal: nothing came within QUIET to either of two readers, and that was the wait
         return 0.0 if goal is None else PATIENCE
 

@@ -64,6 +64,9 @@ class PageReader:
 class PagedStart:
     """Where a view begins: with the log's head, or with the last pages where that is gone."""
 
+    lacking = False
+    """Pages hold all that there is: nothing that comes later tells more."""
+
     def __init__(self, view: TrackedView) -> None:
         self._view = view
 

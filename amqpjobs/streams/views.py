@@ -102,6 +102,8 @@ class DelayedView(ViewFile):
         self._db.execute("BEGIN")
         adopt(checkpoint, self.store)
         self._trail, self._uncommitted = checkpoint.trail, True
+        if checkpoint.low < first and checkpoint.upto <= first:
+            self._set.overtaken(first)  # all that it vouches for is gone: what the leader carries must be believed
         self.commit()
         if checkpoint.low < first:
             self._lost(first)
@@ -114,6 +116,11 @@ class DelayedView(ViewFile):
     def _lost(self, first: int) -> None:
         log.error("%s was trimmed up to offset %d before it was read; entries there are lost", self.stream, first)
         self.lost_before = first
+
+    def restart(self) -> None:
+        """Begin empty; nothing is known to be lacking."""
+        super().restart()
+        self.lost_before = None
 
     def checkpoint(self) -> Checkpoint | None:
         """What another reader may begin with, or None where there can be none yet."""

@@ -360,3 +360,30 @@ async def test_a_minute_old_is_too_old_where_a_minute_is_all_that_is_kept(
         assert leader.view.facts().trimmed is None, "it was carried before the broker forgot it"
         cold = await agree(scheduler, link, made(tmp_path / "cold"))
         assert [json.loads(entry.raw)["jid"] for entry in cold.values()] == ["far"]
+
+
+async def test_a_reader_that_was_overtaken_while_nobody_led_knows_all_again(
+    small: Settings, link: Link, bench: Bench, eventually: Eventually, tmp_path: Path
+) -> None:
+    """A dashboard slept through a burst that retention took, and listed nothing for ever: the scheduler had it all."""
+    jids = {f"j{n}" for n in range(30)}
+    await (await link.connection()).delete_queue(names.SCHEDULED)
+    slept = made(tmp_path / "slept")
+    async with running(small) as scheduler:
+        await eventually(lambda: scheduler.leading)
+        async with reader(link, slept):
+            pass
+        for jid in jids:
+            await bench.put(names.SCHEDULED, scheduled(jid, time.time() + YEAR))
+        await fold_all(scheduler, 30)
+        leader = scheduler.leaders[0]
+        began = max(entry.pos.offset for entry in (await held(leader.view, leader.follower)).values())
+    while await first_offset(bench) <= began:
+        await fill(bench, 600_000)
+    async with reader(link, slept) as (view, follower):
+        assert await follower.query(view.count) == 0
+        assert view.lost_before is not None
+        async with running(small):
+            await follower.wait(lambda: view.count() == 30 or None, timeout=PATIENCE)
+            assert {entry.jid for entry in (await held(view, follower)).values()} == jids
+            await eventually(lambda: view.lost_before is None)

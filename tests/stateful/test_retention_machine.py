@@ -78,8 +78,8 @@ class RetentionWithTruncation(Retention):
         self.world.truncate(count)
 
 
-# Other examples each time, unlike the rest of the suite: what a fixed seed went round was a job lost by a copy of one that
-# a broker had lost with the log's tail. 6,000 examples of 60 steps found nothing since.
+# Other examples each time, unlike the rest of the suite: what a fixed seed went round was a job lost by a copy of one
+# that a broker had lost with the log's tail. 6,000 examples of 60 steps found nothing since.
 quick = settings(
     max_examples=30,
     stateful_step_count=30,
